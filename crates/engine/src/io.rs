@@ -1,0 +1,70 @@
+//! What a shard needs of the outside, and nothing more: the simulator implements it as well.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A connection's socket, as its shard names it.
+///
+/// It is a small dense number (the descriptor, in a table private to the shard), so it indexes a
+/// plain vector. The number is used again after `close`; an event that was already collected for
+/// the old socket may then reach the new one, and is harmless there: it only says "look".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Socket(pub u32);
+
+/// Something that happened outside since the last look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoEvent {
+    /// A peer connected.
+    Accepted {
+        /// Its socket, non-blocking and watched already.
+        socket: Socket,
+        /// Where it comes from.
+        peer: SocketAddr,
+    },
+    /// There may be bytes to receive (or the end of them, or an error). Said once per change.
+    Readable(Socket),
+    /// There may be room to send again. Said once per change.
+    Writable(Socket),
+}
+
+/// What `receive` found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// So many bytes, at least 1. Fewer than the buffer holds means that no more wait.
+    Bytes(usize),
+    /// Nothing waits now; `Readable` will tell when something does.
+    Nothing,
+    /// The peer closed, or the connection broke.
+    Closed,
+}
+
+/// What `send` managed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// So many bytes were taken, possibly 0. Fewer than given means that the socket is full;
+    /// `Writable` will tell when it is not.
+    Bytes(usize),
+    /// The connection broke.
+    Closed,
+}
+
+/// A shard's view of the outside. Edge-triggered: each change is told once.
+pub trait Io {
+    /// Waits until something happened, a wake-up came, or `timeout` passed (`None`: no limit).
+    fn wait(&mut self, timeout: Option<Duration>);
+
+    /// The next thing that happened, of those that `wait` collected.
+    ///
+    /// `Accepted` events are paced: at most a configured number come out of one `wait`, so that a
+    /// storm of new connections cannot starve the connected ones.
+    fn poll_event(&mut self) -> Option<IoEvent>;
+
+    /// Receives into `buffer`, which is not empty.
+    fn receive(&mut self, socket: Socket, buffer: &mut [u8]) -> Received;
+
+    /// Sends as much of `bytes` as the socket takes. One system call.
+    fn send(&mut self, socket: Socket, bytes: &[u8]) -> Sent;
+
+    /// Closes the socket. Bytes already taken by `send` still go out.
+    fn close(&mut self, socket: Socket);
+}

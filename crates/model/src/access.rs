@@ -1,0 +1,56 @@
+//! Who a peer is and what it may do.
+
+use crate::Selector;
+
+/// What a peer wants to do with a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Publish to it.
+    Publish,
+    /// Read it.
+    Subscribe,
+}
+
+/// What a peer without a token may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Anonymous {
+    /// Publish and subscribe everywhere.
+    #[default]
+    All,
+    /// Subscribe everywhere, publish nowhere.
+    Read,
+    /// Nothing: a token is needed.
+    None,
+}
+
+/// Who a peer is: a name for logs, and the selectors it may publish to and subscribe to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// The name of the token's owner, or `anonymous`.
+    pub name: String,
+    /// Where it may publish.
+    pub publish: Vec<Selector>,
+    /// What it may subscribe to.
+    pub subscribe: Vec<Selector>,
+    /// Whether it is exempt from the lists above.
+    pub everything: bool,
+}
+
+impl Principal {
+    /// A principal that may do everything, such as the server itself.
+    pub fn unlimited(name: &str) -> Self {
+        Self { name: name.into(), publish: vec![], subscribe: vec![], everything: true }
+    }
+
+    /// Whether it may do `action` on *all* topics that `selector` selects.
+    ///
+    /// A selector wider than what is allowed is refused as a whole, so that nothing is silently
+    /// missing from what a reader gets.
+    pub fn may(&self, action: Action, selector: &Selector) -> bool {
+        let allowed = match action {
+            Action::Publish => &self.publish,
+            Action::Subscribe => &self.subscribe,
+        };
+        self.everything || allowed.iter().any(|wide| wide.covers(selector))
+    }
+}

@@ -1,0 +1,175 @@
+//! Stable numbers for everything that can go wrong, and what a peer should do about each.
+//!
+//! The numbers double as WebSocket close codes (RFC 6455 section 7.4.2 leaves 4000 to 4999 to
+//! applications). They are never reused and never change their meaning.
+
+use std::fmt;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $word:literal, $status:literal;)*) => {
+        /// What went wrong, as a number that programs match. The text beside it may improve.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u16)]
+        pub enum Code { $($(#[$doc])* $name = $number,)* }
+
+        impl Code {
+            /// Every code there is, in order of number.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The code with this number, if there is one.
+            pub fn from_number(number: u16) -> Option<Self> {
+                match number { $($number => Some(Self::$name),)* _ => None }
+            }
+
+            /// A short stable word for logs and metrics, such as `bad_topic`.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$name => $word,)* }
+            }
+
+            /// The HTTP status that goes with it where it is answered over HTTP.
+            pub fn http_status(self) -> u16 {
+                match self { $(Self::$name => $status,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The server is stopping; another node, or this one after its restart, will serve.
+    GoingAway = 4000, "going_away", 503;
+    /// A shard's mailbox was full at that moment.
+    Busy = 4001, "busy", 503;
+
+    /// The server holds as many connections as it may.
+    TooManyConnections = 4100, "too_many_connections", 503;
+    /// The peer sends commands faster than it takes the answers.
+    TooManyAnswersWaiting = 4101, "too_many_answers_waiting", 429;
+    /// The reader fell further behind than its topics' history reaches.
+    TooSlow = 4102, "too_slow", 503;
+    /// Nothing was heard from the peer for the configured time, pings included.
+    Silent = 4103, "silent", 408;
+    /// The server may hold no more topics.
+    TooManyTopics = 4104, "too_many_topics", 507;
+    /// The backbone could not keep the publication.
+    NotKept = 4105, "not_kept", 503;
+
+    /// The bytes are no valid command.
+    BadCommand = 4200, "bad_command", 400;
+    /// The `type` is no command of this version.
+    UnknownCommand = 4201, "unknown_command", 400;
+    /// The topic name breaks a rule.
+    BadTopic = 4202, "bad_topic", 400;
+    /// The selector breaks a rule.
+    BadSelector = 4203, "bad_selector", 400;
+    /// The payload is not what its kind says, such as JSON that does not parse.
+    BadPayload = 4204, "bad_payload", 400;
+    /// The payload is larger than the limit.
+    PayloadTooLarge = 4205, "payload_too_large", 413;
+    /// A WebSocket message is larger than the limit.
+    MessageTooLarge = 4206, "message_too_large", 413;
+    /// The session has as many subscriptions as it may.
+    TooManySubscriptions = 4207, "too_many_subscriptions", 429;
+    /// The frame breaks RFC 6455.
+    BadFrame = 4208, "bad_frame", 400;
+    /// A text frame is not UTF-8.
+    BadUtf8 = 4209, "bad_utf8", 400;
+    /// The HTTP request is malformed or breaks a limit.
+    BadRequest = 4210, "bad_request", 400;
+    /// The request took longer to arrive than it may.
+    SlowRequest = 4211, "slow_request", 408;
+    /// There is nothing under that path, or no value in that topic.
+    NotFound = 4212, "not_found", 404;
+    /// That method does not go with that path.
+    WrongMethod = 4213, "wrong_method", 405;
+    /// A batch names more publications than it may.
+    BatchTooLarge = 4214, "batch_too_large", 413;
+    /// The position cannot be: its sequence is beyond the newest of that epoch.
+    BadPosition = 4215, "bad_position", 400;
+    /// The session is not subscribed to that.
+    NotSubscribed = 4216, "not_subscribed", 404;
+
+    /// The token is unknown.
+    BadToken = 4300, "bad_token", 401;
+    /// The principal may not do that.
+    NotAllowed = 4301, "not_allowed", 403;
+    /// The page's origin may not connect.
+    ForeignOrigin = 4302, "foreign_origin", 403;
+    /// The topic is the server's own.
+    ReservedTopic = 4303, "reserved_topic", 403;
+}
+
+/// What a peer does best after a code. It follows from the number's range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// 4000 to 4099: try again at once, here or on another node.
+    RetryNow,
+    /// 4100 to 4199: try again later, with growing pauses.
+    RetryLater,
+    /// 4200 to 4299: the same thing will fail again; change it first.
+    ChangeFirst,
+    /// 4300 to 4399: get other credentials first.
+    AuthenticateFirst,
+}
+
+impl Code {
+    /// The number on the wire.
+    pub fn number(self) -> u16 {
+        self as u16
+    }
+
+    /// What a peer does best after this code.
+    pub fn advice(self) -> Advice {
+        match self.number() {
+            4000..=4099 => Advice::RetryNow,
+            4100..=4199 => Advice::RetryLater,
+            4200..=4299 => Advice::ChangeFirst,
+            _ => Advice::AuthenticateFirst,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.number(), self.word())
+    }
+}
+
+/// A command or request that was not carried out: the code, and the three things to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The stable number.
+    pub code: Code,
+    /// What failed, why, and how to put it right: one lower-case sentence, no full stop.
+    pub text: String,
+}
+
+impl Refusal {
+    /// A refusal with this code and sentence.
+    pub fn new(code: Code, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (code {})", self.text, self.code.number())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_unique_in_range_and_found_again() {
+        for pair in Code::ALL.windows(2) {
+            assert!(pair[0].number() < pair[1].number(), "{} {}", pair[0], pair[1]);
+        }
+        for &code in Code::ALL {
+            assert!((4000..4400).contains(&code.number()));
+            assert_eq!(Code::from_number(code.number()), Some(code));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What we tell a peer, whatever dialect it is said in. Publications travel beside these.
+
+use crate::{AckLevel, CommandId, Epoch, Position, Refusal, Selector, Sequence, TopicName};
+
+/// What we tell a peer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Answers `hello`.
+    Welcome {
+        /// Which command.
+        id: Option<CommandId>,
+        /// The session's public name.
+        session: String,
+        /// The node's name.
+        node: String,
+        /// The server's version.
+        version: String,
+        /// Bytes that one payload may have.
+        payload_bytes_max: usize,
+    },
+    /// Answers `subscribe`, before the first publication of it.
+    Subscribed(Subscribed),
+    /// Answers `unsubscribe`.
+    Unsubscribed {
+        /// Which command.
+        id: Option<CommandId>,
+        /// What is no longer read.
+        selectors: Vec<Selector>,
+    },
+    /// A topic that a pattern selects has come into being (or was found by it).
+    Topic(SubscribedTopic),
+    /// Publications that cannot be had any more.
+    Gap(Gap),
+    /// Answers `publish`.
+    Published {
+        /// Which command.
+        id: Option<CommandId>,
+        /// Where.
+        topic: TopicName,
+        /// The place it was given.
+        position: Position,
+        /// How safe it is.
+        level: AckLevel,
+    },
+    /// Says that a command was not carried out.
+    Refused {
+        /// Which command, if it could be read.
+        id: Option<CommandId>,
+        /// Code and sentence.
+        refusal: Refusal,
+    },
+    /// Answers `ping`.
+    Pong {
+        /// Which command.
+        id: Option<CommandId>,
+    },
+    /// The connection is about to be closed by us.
+    Closing {
+        /// Code and sentence.
+        refusal: Refusal,
+        /// How long to wait before the next attempt, in milliseconds.
+        retry_after_ms: u64,
+    },
+}
+
+/// The answer to `subscribe`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subscribed {
+    /// Which command.
+    pub id: Option<CommandId>,
+    /// What is now read.
+    pub selectors: Vec<Selector>,
+    /// The topics named without wildcard. Those that patterns select follow as `Event::Topic`.
+    pub topics: Vec<SubscribedTopic>,
+}
+
+/// A topic with its wire number and the place from which reading starts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubscribedTopic {
+    /// Its name.
+    pub topic: TopicName,
+    /// Its number in binary records, the same for every session of the node.
+    pub number: u32,
+    /// The life of its numbering.
+    pub epoch: Epoch,
+    /// The newest sequence when the answer was given; 0 when nothing was ever published.
+    pub head: Sequence,
+    /// The place after which this session's reading starts.
+    pub start: Sequence,
+    /// Whether a position was given and everything after it follows (`Some(true)`), or a
+    /// `gap` comes first (`Some(false)`). `None` when no position was given.
+    pub recovered: Option<bool>,
+}
+
+/// Publications that this session cannot have any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Of which topic.
+    pub topic: TopicName,
+    /// The topic's wire number.
+    pub number: u32,
+    /// The epoch that `to` counts in.
+    pub epoch: Epoch,
+    /// The first that is missing; `None` where the reader knows better: the one after its last.
+    pub from: Option<Sequence>,
+    /// The last that is missing.
+    pub to: Sequence,
+    /// Why.
+    pub reason: GapReason,
+}
+
+/// Why publications cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GapReason {
+    /// History no longer reaches back that far.
+    History,
+    /// The numbering began anew: the position was of another epoch.
+    Epoch,
+    /// The reader was slower than history is long.
+    Lagged,
+}
+
+impl GapReason {
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::History => "history",
+            Self::Epoch => "epoch",
+            Self::Lagged => "lagged",
+        }
+    }
+
+    /// The reason with this name on the wire.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::History, Self::Epoch, Self::Lagged].into_iter().find(|reason| reason.name() == name)
+    }
+}

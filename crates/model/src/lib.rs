@@ -1,0 +1,31 @@
+//! The words of Tidegate: what the other crates say to each other.
+//!
+//! It knows no wire bytes, no sockets, no threads and reads no clock. A value of these types is
+//! valid once it exists: text from outside is parsed here, once, at the edge.
+#![forbid(unsafe_code)]
+
+mod access;
+mod code;
+mod command;
+mod event;
+mod limits;
+mod moment;
+mod policy;
+mod position;
+mod publication;
+mod selector;
+mod topic;
+
+pub use access::{Action, Anonymous, Principal};
+pub use code::{Advice, Code, Refusal};
+pub use command::{
+    Command, CommandId, Hello, Publish, Start, Subscribe, SubscribeOptions, Unsubscribe,
+};
+pub use event::{Event, Gap, GapReason, Subscribed, SubscribedTopic};
+pub use limits::Limits;
+pub use moment::Moment;
+pub use policy::{AckLevel, Conflation, Lagged, PolicyRule, TopicPolicy};
+pub use position::{Epoch, Position, Sequence};
+pub use publication::{Draft, Payload, PayloadKind, PayloadKindError, Publication};
+pub use selector::{Selector, SelectorError};
+pub use topic::{TopicName, TopicNameError};

@@ -1,0 +1,138 @@
+//! Every bound in the server, by name, with its unit and default.
+
+use std::time::Duration;
+
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])* $name:ident : $kind:ty = $default:expr;)*) => {
+        /// Every bound in the server. Everything that can grow has one here.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Limits { $($(#[doc = $doc])* pub $name: $kind,)* }
+
+        impl Default for Limits {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+
+        impl Limits {
+            /// Name, default as configuration writes it, and description of every limit, in order.
+            pub fn catalogue() -> Vec<(&'static str, String, String)> {
+                let defaults = Self::default();
+                vec![$((
+                    stringify!($name),
+                    LimitValue::written(&defaults.$name),
+                    concat!($($doc, "\n"),*).lines().map(str::trim).collect::<Vec<_>>().join(" "),
+                ),)*]
+            }
+
+            /// Sets the limit called `name`; `value` is in the unit that the name ends with.
+            /// Answers false when there is no such limit.
+            pub fn set(&mut self, name: &str, value: u64) -> bool {
+                match name {
+                    $(stringify!($name) => self.$name = LimitValue::read(value),)*
+                    _ => return false,
+                }
+                true
+            }
+        }
+    };
+}
+
+trait LimitValue {
+    fn written(&self) -> String;
+    fn read(value: u64) -> Self;
+}
+
+impl LimitValue for usize {
+    fn written(&self) -> String {
+        self.to_string()
+    }
+    fn read(value: u64) -> Self {
+        usize::try_from(value).unwrap_or(usize::MAX)
+    }
+}
+
+impl LimitValue for Duration {
+    fn written(&self) -> String {
+        self.as_millis().to_string()
+    }
+    fn read(value: u64) -> Self {
+        Duration::from_millis(value)
+    }
+}
+
+limits! {
+    /// Bytes in a topic name or selector.
+    topic_bytes_max: usize = 512;
+    /// Levels in a topic name or selector.
+    topic_levels_max: usize = 32;
+    /// Topics that one shard owns or follows.
+    topics_per_shard_max: usize = 20_000_000;
+    /// Bytes in one payload.
+    payload_bytes_max: usize = 1 << 20;
+    /// Bytes in one WebSocket message from a peer, all its fragments together.
+    message_bytes_max: usize = (1 << 20) + 4096;
+    /// Bytes in an HTTP request head.
+    head_bytes_max: usize = 16 << 10;
+    /// Header fields in an HTTP request head.
+    head_fields_max: usize = 64;
+    /// Bytes in an ordinary HTTP request's body.
+    body_bytes_max: usize = 4 << 20;
+    /// Publications in one batch request.
+    batch_len_max: usize = 10_000;
+    /// Topics in one page of a listing.
+    page_len_max: usize = 10_000;
+    /// Connections per shard; the descriptor table may allow fewer.
+    connections_per_shard_max: usize = 4_000_000;
+    /// Subscriptions (selectors) of one session.
+    subscriptions_per_session_max: usize = 10_000;
+    /// Bytes of answers waiting for one session's socket before its commands are left unread.
+    answers_bytes_max: usize = 256 << 10;
+    /// Topics that one session may read afresh at a time (snapshot, resume, after a long stall).
+    replay_topics_max: usize = 1_000_000;
+    /// Bytes that one WebSocket message of several records may hold.
+    batch_bytes_max: usize = 16 << 10;
+    /// Recent deliveries that a shard remembers in order, so that slow sessions can read on.
+    recent_deliveries_max: usize = 65_536;
+    /// Payload bytes that those recent deliveries may keep alive in a shard.
+    recent_deliveries_bytes_max: usize = 64 << 20;
+    /// Messages waiting in a shard's mailbox.
+    mailbox_len_max: usize = 16_384;
+    /// Ordinary HTTP requests that a shard has handed on and awaits.
+    requests_in_flight_max: usize = 1_024;
+    /// Idempotency keys remembered by a shard.
+    idempotency_keys_max: usize = 100_000;
+    /// Milliseconds for which an idempotency key is remembered.
+    idempotency_window_ms: Duration = Duration::from_secs(300);
+    /// Milliseconds that a request head, body or handshake may take to arrive.
+    request_ms: Duration = Duration::from_secs(10);
+    /// Milliseconds of silence after which a WebSocket peer is pinged.
+    ping_after_ms: Duration = Duration::from_secs(25);
+    /// Milliseconds of silence after which a peer counts as gone.
+    silence_ms: Duration = Duration::from_secs(60);
+    /// Milliseconds that a kept-alive HTTP connection may idle between requests.
+    keep_alive_ms: Duration = Duration::from_secs(60);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_set_by_name() {
+        let mut limits = Limits::default();
+        assert!(limits.set("payload_bytes_max", 5));
+        assert!(limits.set("silence_ms", 1500));
+        assert!(!limits.set("payload_bytes", 5));
+        assert_eq!(limits.payload_bytes_max, 5);
+        assert_eq!(limits.silence_ms, Duration::from_millis(1500));
+    }
+
+    #[test]
+    fn the_catalogue_names_unit_and_default() {
+        let catalogue = Limits::catalogue();
+        let silence = catalogue.iter().find(|entry| entry.0 == "silence_ms").expect("is a limit");
+        assert_eq!(silence.1, "60000");
+        assert!(silence.2.starts_with("Milliseconds of silence"));
+    }
+}
