@@ -32,7 +32,12 @@ impl Selector {
 
     /// The selector of exactly this topic.
     pub fn of_topic(topic: &TopicName) -> Self {
-        Self(topic.as_str().into())
+        Self(topic.shared())
+    }
+
+    /// The one topic it selects, sharing its text, or `None` if it has a wildcard.
+    pub fn to_topic(&self) -> Option<TopicName> {
+        (!self.has_wildcard()).then(|| TopicName::from_shared(self.0.clone()))
     }
 
     /// The selector as text.

@@ -29,6 +29,16 @@ impl TopicName {
         &self.0
     }
 
+    /// A name of text that was checked as a selector without wildcards.
+    pub(crate) fn from_shared(text: Arc<str>) -> Self {
+        Self(text)
+    }
+
+    /// The text, shared.
+    pub(crate) fn shared(&self) -> Arc<str> {
+        self.0.clone()
+    }
+
     /// Whether the name belongs to the server (`$…`), so that only it publishes there.
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with('$')

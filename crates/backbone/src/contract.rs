@@ -1,0 +1,106 @@
+//! What every backbone promises, as checks that each implementation's tests call.
+
+use std::time::Duration;
+
+use model::{AckLevel, Draft, Limits, Moment, Payload, PayloadKind, Position, Sequence, TopicName};
+
+use crate::{Backbone, BackboneEvent, Ticket};
+
+/// Runs all checks, each on a fresh backbone.
+///
+/// # Panics
+/// With the promise that was broken.
+pub fn check<B: Backbone>(mut fresh: impl FnMut() -> B) {
+    check_order(&mut fresh());
+    check_identity(&mut fresh());
+    check_head(&mut fresh());
+    check_tickets(&mut fresh());
+}
+
+/// Sequences of one topic grow from 1 without holes, whatever happens to other topics.
+fn check_order<B: Backbone>(backbone: &mut B) {
+    for round in 1..=3 {
+        for topic in ["a", "b/c"] {
+            let position = kept_at(backbone, draft(topic, None));
+            assert_eq!(position.sequence.get(), round, "sequences of {topic} have no holes");
+        }
+    }
+}
+
+/// A repeated key is answered with the first position; other topics and keys are not affected.
+fn check_identity<B: Backbone>(backbone: &mut B) {
+    let first = kept_at(backbone, draft("a", Some("k1")));
+    backbone.append(Ticket(7), draft("a", Some("k1")), AckLevel::Memory, moment());
+    match next_event(backbone) {
+        BackboneEvent::Repeated { ticket, position, .. } => {
+            assert_eq!((ticket, position), (Ticket(7), first.clone()));
+        }
+        other => panic!("a repeated key was answered with {other:?}"),
+    }
+    assert_eq!(kept_at(backbone, draft("b", Some("k1"))).sequence.get(), 1);
+    assert_eq!(kept_at(backbone, draft("a", Some("k2"))).sequence, first.sequence.next());
+}
+
+/// `head` and `follow` tell the newest position, also of a topic that never was.
+fn check_head<B: Backbone>(backbone: &mut B) {
+    let name = topic("a");
+    backbone.head(&name);
+    assert_eq!(head_in(next_event(backbone)).sequence, Sequence::START);
+    let kept = kept_at(backbone, draft("a", None));
+    backbone.follow(&name);
+    assert_eq!(head_in(next_event(backbone)), kept);
+    backbone.unfollow(&name);
+}
+
+/// Every append is answered exactly once, with its own ticket and its own payload.
+fn check_tickets<B: Backbone>(backbone: &mut B) {
+    for number in 0..10 {
+        backbone.append(Ticket(number), draft("a", None), AckLevel::Memory, moment());
+    }
+    for number in 0..10 {
+        match next_event(backbone) {
+            BackboneEvent::Kept { ticket, publication, position, .. } => {
+                assert_eq!(ticket, Some(Ticket(number)));
+                assert_eq!(publication.sequence(), position.sequence);
+                assert_eq!(publication.payload(), b"payload of a");
+            }
+            other => panic!("an append was answered with {other:?}"),
+        }
+    }
+    assert_eq!(backbone.poll_event(), None, "one answer each");
+}
+
+fn kept_at<B: Backbone>(backbone: &mut B, draft: Draft) -> Position {
+    backbone.append(Ticket(1), draft, AckLevel::Memory, moment());
+    match next_event(backbone) {
+        BackboneEvent::Kept { position, .. } => position,
+        other => panic!("an append was answered with {other:?}"),
+    }
+}
+
+fn head_in(event: BackboneEvent) -> Position {
+    match event {
+        BackboneEvent::Head { position, .. } => position,
+        other => panic!("asked for the head, answered with {other:?}"),
+    }
+}
+
+fn next_event<B: Backbone>(backbone: &mut B) -> BackboneEvent {
+    backbone.poll_event().expect("the backbone answers")
+}
+
+fn topic(name: &str) -> TopicName {
+    TopicName::parse(name, &Limits::default()).expect("a valid name")
+}
+
+fn draft(name: &str, key: Option<&str>) -> Draft {
+    Draft {
+        topic: topic(name),
+        payload: Payload::new(PayloadKind::Text, format!("payload of {name}").as_bytes()),
+        idempotency_key: key.map(Into::into),
+    }
+}
+
+fn moment() -> Moment {
+    Moment { elapsed: Duration::from_secs(1), unix_ms: 1_000 }
+}
