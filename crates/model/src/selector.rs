@@ -101,11 +101,12 @@ impl Selector {
 
     /// Whether some topic name could be selected by both `self` and `other`.
     pub fn overlaps(&self, other: &Self) -> bool {
-        let is_wild = |level: &str| matches!(level, "+" | "#");
-        let first = |text: &str| text.split('/').next().unwrap_or("").to_owned();
-        let (mine, theirs) = (first(&self.0), first(&other.0));
-        if (is_wild(&mine) && theirs.starts_with('$'))
-            || (is_wild(&theirs) && mine.starts_with('$'))
+        if !self.has_wildcard() && !other.has_wildcard() {
+            return self == other;
+        }
+        let starts_wild = |selector: &Self| selector.0.starts_with(['+', '#']);
+        if (starts_wild(self) && other.0.starts_with('$'))
+            || (starts_wild(other) && self.0.starts_with('$'))
         {
             return false;
         }

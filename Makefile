@@ -1,0 +1,11 @@
+# The two commands of the README, and a few for those who work on Tidegate.
+CARGO ?= cargo
+
+.PHONY: test check
+
+test: ## Installs what the tests need and runs all of them.
+	$(CARGO) test --workspace --profile ci
+
+check: ## What a machine can check: format and lints.
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --profile ci -- -D warnings

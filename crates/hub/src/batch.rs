@@ -1,0 +1,144 @@
+//! Building messages: records one after another, with a note of what each message told.
+
+use crate::encoder::{Encoder, EncodingIndex, Record};
+
+/// A whole message in a buffer, and what a session knows once the message was begun to be sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Mark<S> {
+    pub start: usize,
+    pub end: usize,
+    pub step: S,
+}
+
+/// The message that `sent` bytes end in the middle of, if they do, with the step of its last mark,
+/// and whether it is one record too large to be copied for a single session.
+pub(crate) fn begun_message<S: Copy>(
+    marks: &[Mark<S>],
+    sent: usize,
+    copied_bytes_max: usize,
+) -> Option<(Mark<S>, bool)> {
+    let last = *marks.iter().rfind(|mark| mark.start < sent && mark.end > sent)?;
+    let records = marks.iter().filter(|mark| mark.start == last.start && mark.end > last.start);
+    let is_large = records.count() == 1 && last.end - last.start > copied_bytes_max;
+    Some((last, is_large))
+}
+
+/// Appends records to a buffer, several to a message where the encoding batches.
+///
+/// Every record, and also progress without any bytes, leaves a mark. A message that a connection
+/// took only in part must be ended later, so all marks of a begun message count as told.
+pub(crate) struct Builder<'a, E: Encoder, S> {
+    encoder: &'a E,
+    encoding: EncodingIndex,
+    message_bytes_max: usize,
+    open: Option<(E::Message, usize, usize)>,
+    pub out: &'a mut Vec<u8>,
+    pub marks: &'a mut Vec<Mark<S>>,
+}
+
+impl<'a, E: Encoder, S> Builder<'a, E, S> {
+    pub(crate) fn new(
+        encoder: &'a E,
+        encoding: EncodingIndex,
+        message_bytes_max: usize,
+        out: &'a mut Vec<u8>,
+        marks: &'a mut Vec<Mark<S>>,
+    ) -> Self {
+        Self { encoder, encoding, message_bytes_max, open: None, out, marks }
+    }
+
+    /// Appends one record; a session that got its message has taken `step`.
+    pub(crate) fn record(&mut self, record: Record<'_>, step: S) {
+        let size = match record {
+            Record::Publication { publication, .. } => publication.payload().len(),
+            Record::Topic(_) | Record::Event(_) => 0,
+        };
+        self.append(size, step, |encoder, message, out| encoder.append(message, record, out));
+    }
+
+    /// Appends a record that was encoded before.
+    pub(crate) fn made(&mut self, made: &[u8], step: S) {
+        self.append(made.len(), step, |encoder, message, out| {
+            encoder.append_made(message, made, out);
+        });
+    }
+
+    /// Notes progress that needs no bytes.
+    pub(crate) fn silent(&mut self, step: S) {
+        let end = self.out.len();
+        // In an open message it counts as soon as the message is begun, like its records.
+        let start = self.open.as_ref().map_or(end, |(_, start, _)| *start);
+        self.marks.push(Mark { start, end, step });
+    }
+
+    /// Ends the open message.
+    pub(crate) fn finish(&mut self) {
+        let Some((message, _, first_mark)) = self.open.take() else { return };
+        self.encoder.finish(message, self.out);
+        let end = self.out.len();
+        self.marks[first_mark..].iter_mut().for_each(|mark| mark.end = end);
+    }
+
+    fn append(
+        &mut self,
+        size: usize,
+        step: S,
+        write: impl FnOnce(&E, &mut E::Message, &mut Vec<u8>),
+    ) {
+        if let Some((_, start, _)) = &self.open
+            && self.out.len() - start + size > self.message_bytes_max
+        {
+            self.finish();
+        }
+        let (mut message, start, first_mark) = match self.open.take() {
+            Some(open) => open,
+            None => {
+                let start = self.out.len();
+                (self.encoder.begin(self.encoding, self.out), start, self.marks.len())
+            }
+        };
+        write(self.encoder, &mut message, self.out);
+        self.marks.push(Mark { start, end: self.out.len(), step });
+        self.open = Some((message, start, first_mark));
+        if !self.encoder.batches(self.encoding) {
+            self.finish();
+        }
+    }
+}
+
+/// Encoded records that several audiences of one flush share.
+#[derive(Debug, Default)]
+pub(crate) struct MadeRecords {
+    bytes: Vec<u8>,
+    /// (delivery, encoding, start, end), in order of making; a flush holds few different ones.
+    ranges: hashbrown::HashMap<(u64, EncodingIndex), (usize, usize), foldhash::fast::RandomState>,
+}
+
+impl MadeRecords {
+    const BYTES_KEPT: usize = 1 << 20;
+
+    /// The record of `delivery` in `encoding`, made by `make` if nobody did yet.
+    pub(crate) fn find_or_make(
+        &mut self,
+        delivery: u64,
+        encoding: EncodingIndex,
+        make: impl FnOnce(&mut Vec<u8>),
+    ) -> &[u8] {
+        let bytes = &mut self.bytes;
+        let (start, end) = *self.ranges.entry((delivery, encoding)).or_insert_with(|| {
+            let start = bytes.len();
+            make(bytes);
+            (start, bytes.len())
+        });
+        &self.bytes[start..end]
+    }
+
+    pub(crate) fn clear(&mut self) {
+        if self.ranges.is_empty() {
+            return;
+        }
+        self.ranges.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(Self::BYTES_KEPT);
+    }
+}

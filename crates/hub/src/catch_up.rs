@@ -1,0 +1,509 @@
+//! Reading on after falling behind: topics to be read afresh first, then recent deliveries in order.
+//!
+//! Nothing is changed while the bytes are gathered. Marks tell what each message means for the
+//! session; `settle_catch_up` applies those whose message was begun to be sent.
+
+use model::{Conflation, Event, Gap, GapReason, Lagged, Refusal, Sequence, SubscribedTopic};
+
+use crate::audience::Audience;
+use crate::batch::{Builder, begun_message};
+use crate::delivery::What;
+use crate::encoder::{Encoder, Form, Record};
+use crate::history::{History, Place};
+use crate::hub::Hub;
+use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
+use crate::replay::{Replay, ReplayGap, ReplayTopic};
+use crate::session::{LargeRest, Session};
+use crate::topic::{Topic, TopicTable};
+
+/// What a session knows after a message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum CatchUpStep {
+    /// The replay topic at `entry` was read up to `after`, and if `is_finished` to its head.
+    Replay { entry: usize, after: Sequence, is_finished: bool },
+    /// Every delivery up to this one that concerns it.
+    Delivery(u64),
+}
+
+/// A membership that is behind: it has everything up to `cursor` and may read up to `bound`.
+#[derive(Clone, Copy, Debug)]
+struct Lag {
+    audience: AudienceIndex,
+    cursor: u64,
+    bound: u64,
+}
+
+/// Bytes gathered for one session in one go; it gets the rest in later turns.
+const CATCH_UP_BYTES: usize = 64 << 10;
+
+impl<E: Encoder> Hub<E> {
+    /// Gathers what a session that is behind has to get next, with marks.
+    pub(crate) fn catch_up(&mut self, index: SessionIndex) {
+        if self.sessions.at(index).is_in_step() {
+            return;
+        }
+        self.rewind_if_lapped(index);
+        let (mut out, mut marks) = self.flush.take_buffers();
+        let session = self.sessions.at(index);
+        let mut builder = Builder::new(
+            &self.encoder,
+            session.encoding,
+            self.options.limits.batch_bytes_max,
+            &mut out,
+            &mut marks,
+        );
+        let start = builder.out.len();
+        let told = match &session.replay {
+            Some(replay) => self.replay(replay, start, &mut builder),
+            None => Some(Told::default()),
+        };
+        if let Some(told) = told {
+            self.read_deliveries(session, start, &mut builder, told);
+        }
+        builder.finish();
+        self.flush.put_buffers(out, marks);
+    }
+
+    /// Reads replay topics; answers `None` when it did not come to their end.
+    fn replay(
+        &self,
+        replay: &Replay,
+        start: usize,
+        builder: &mut Builder<'_, E, CatchUpStep>,
+    ) -> Option<Told> {
+        for (entry, wanted) in replay.todo.iter().enumerate() {
+            if builder.out.len() - start > CATCH_UP_BYTES {
+                return None;
+            }
+            let Some(topic) = self.topics.get(wanted.topic) else {
+                builder.silent(CatchUpStep::Replay {
+                    entry,
+                    after: wanted.after,
+                    is_finished: true,
+                });
+                continue;
+            };
+            if !self.replay_topic(topic, entry, wanted, start, builder) {
+                return None;
+            }
+        }
+        Some(Told { replayed: replay.todo.iter().map(|wanted| wanted.topic).collect() })
+    }
+
+    /// Reads one topic from where `wanted` says to its head; answers whether it came to the end.
+    fn replay_topic(
+        &self,
+        topic: &Topic,
+        entry: usize,
+        wanted: &ReplayTopic,
+        start: usize,
+        builder: &mut Builder<'_, E, CatchUpStep>,
+    ) -> bool {
+        let mut after = wanted.after;
+        let step = |after| CatchUpStep::Replay { entry, after, is_finished: false };
+        if wanted.announce {
+            let announced = self.announcement(topic, after);
+            builder.record(Record::Topic(&announced), step(after));
+        }
+        if let Some(ReplayGap { from, reason }) = wanted.gap {
+            let gap = Event::Gap(self.gap(topic, from, after, reason));
+            builder.record(Record::Event(&gap), step(after));
+        }
+        let oldest = topic.history.as_deref().and_then(History::oldest);
+        let kept_after = oldest.map_or(topic.head, |oldest| oldest.sequence().back(1));
+        if kept_after > after {
+            let gap = Event::Gap(self.gap(topic, Some(after.next()), kept_after, wanted.reason));
+            after = kept_after;
+            builder.record(Record::Event(&gap), step(after));
+        }
+        for publication in topic.history.iter().flat_map(|history| history.after(after)) {
+            if builder.out.len() - start > CATCH_UP_BYTES {
+                return false;
+            }
+            let record = Record::Publication {
+                topic: &topic.name,
+                number: topic.number,
+                publication,
+                form: Form::Full,
+            };
+            builder.record(record, step(publication.sequence()));
+        }
+        builder.silent(CatchUpStep::Replay { entry, after: topic.head, is_finished: true });
+        true
+    }
+
+    /// Reads the recent deliveries that the session lacks, in the order in which they happened.
+    fn read_deliveries(
+        &self,
+        session: &Session,
+        start: usize,
+        builder: &mut Builder<'_, E, CatchUpStep>,
+        told: Told,
+    ) {
+        let lags = self.lags(session);
+        let Some(first) = lags.iter().map(|lag| lag.cursor).min() else { return };
+        let last = lags.iter().map(|lag| lag.bound).max().unwrap_or(first);
+        let numbers = self.numbers_from_topics(&lags, first, last);
+        let walk: Box<dyn Iterator<Item = u64>> = match numbers {
+            Some(numbers) => Box::new(numbers.into_iter()),
+            None => Box::new(first + 1..=last),
+        };
+        for number in walk {
+            if builder.out.len() - start > CATCH_UP_BYTES {
+                return;
+            }
+            self.read_delivery(session, &lags, number, builder, &told);
+        }
+        builder.silent(CatchUpStep::Delivery(last));
+    }
+
+    fn read_delivery(
+        &self,
+        session: &Session,
+        lags: &[Lag],
+        number: u64,
+        builder: &mut Builder<'_, E, CatchUpStep>,
+        told: &Told,
+    ) {
+        let Some(delivery) = self.deliveries.get(number) else { return };
+        let Some(topic) = self.topics.get(delivery.topic) else { return };
+        if number <= topic.since {
+            return;
+        }
+        let Some(lag) = lags
+            .iter()
+            .filter(|lag| lag.cursor < number && number <= lag.bound)
+            .find(|lag| self.is_read_by(topic, lag.audience))
+        else {
+            return;
+        };
+        let through = delivery.what.through();
+        let is_known = told.replayed.contains(&delivery.topic)
+            || session.replay.as_ref().is_some_and(|replay| replay.has(delivery.topic, through));
+        if is_known {
+            return;
+        }
+        let audience = self.audiences.at(lag.audience);
+        match &delivery.what {
+            What::Publication(publication) => {
+                let is_replaced = topic.newest_delivery > number && self.conflates(audience, topic);
+                let is_known = told.replayed.contains(&delivery.topic)
+                    || session
+                        .replay
+                        .as_ref()
+                        .is_some_and(|replay| replay.has(delivery.topic, publication.sequence()));
+                if !is_known && !is_replaced {
+                    let record = Record::Publication {
+                        topic: &topic.name,
+                        number: topic.number,
+                        publication,
+                        form: Form::Full,
+                    };
+                    builder.record(record, CatchUpStep::Delivery(number));
+                }
+            }
+            What::Announcement { .. } if audience.selects_plainly(topic.name.as_str()) => {}
+            what => write_event(&self.topics, delivery.topic, what, |record| {
+                builder.record(record, CatchUpStep::Delivery(number));
+            }),
+        }
+    }
+
+    /// The numbers of the deliveries that concern a session with few topics, asked of the topics
+    /// themselves, or `None` where walking all recent deliveries is better or necessary.
+    fn numbers_from_topics(&self, lags: &[Lag], first: u64, last: u64) -> Option<Vec<u64>> {
+        const SHORT_WALK: u64 = 256;
+        const FEW_TOPICS: usize = 16;
+        if last.saturating_sub(first) < SHORT_WALK {
+            return None;
+        }
+        let mut numbers = Vec::new();
+        for lag in lags {
+            let selectors = &self.audiences.at(lag.audience).key.selectors;
+            if selectors.len() > FEW_TOPICS {
+                return None;
+            }
+            for selector in selectors {
+                let topic = self.topics.at(self.topics.find(selector.as_topic()?)?);
+                if topic.newest_delivery <= lag.cursor {
+                    continue;
+                }
+                let history = topic.history.as_ref()?;
+                if !history.reaches_back_to(lag.cursor) {
+                    return None;
+                }
+                numbers.extend(history.deliveries_after(lag.cursor).filter(|n| *n <= lag.bound));
+            }
+        }
+        numbers.sort_unstable();
+        Some(numbers)
+    }
+
+    fn lags(&self, session: &Session) -> Vec<Lag> {
+        session
+            .memberships
+            .iter()
+            .filter_map(|membership| {
+                let (audience, cursor) = (membership.audience, membership.cursor()?);
+                Some(Lag { audience, cursor, bound: self.joinable_at(audience) })
+            })
+            .collect()
+    }
+
+    fn joinable_at(&self, audience: AudienceIndex) -> u64 {
+        let work = self.audiences.at(audience).work;
+        work.map_or(self.deliveries.newest(), |work| self.flush.work(work).joinable_at())
+    }
+
+    fn is_read_by(&self, topic: &Topic, audience: AudienceIndex) -> bool {
+        const SHORT_LIST: usize = 16;
+        if topic.readers.len() <= SHORT_LIST {
+            topic.readers.contains(&audience)
+        } else {
+            self.audiences.at(audience).selects(topic.name.as_str())
+        }
+    }
+
+    fn conflates(&self, audience: &Audience, topic: &Topic) -> bool {
+        audience.key.options.conflation == Conflation::Lagging
+            || self.policy(topic.policy).conflation == Conflation::Lagging
+    }
+
+    /// Applies the marks of what was sent, and keeps the rest of a message that was begun.
+    pub(crate) fn settle_catch_up(&mut self, index: SessionIndex, sent: usize) {
+        let (out, marks) = self.flush.take_buffers();
+        let newest = self.deliveries.newest();
+        let lags = self.lags(self.sessions.at(index));
+        let session = self.sessions.at_mut(index);
+        for mark in marks.iter().filter(|mark| mark.end <= sent || mark.start < sent) {
+            match mark.step {
+                CatchUpStep::Replay { entry, after, is_finished } => {
+                    let replay = session.replay.as_mut().expect("its marks are of its replay");
+                    replay.advance(entry, after, is_finished);
+                    replay.done_at = newest;
+                }
+                CatchUpStep::Delivery(number) => {
+                    for membership in &mut session.memberships {
+                        let lag = lags.iter().find(|lag| lag.audience == membership.audience);
+                        if let Some(lag) = lag {
+                            membership.fall_behind(lag.cursor.max(number.min(lag.bound)));
+                        }
+                    }
+                }
+            }
+        }
+        let copied_bytes_max = self.options.limits.batch_bytes_max;
+        if let Some((begun, is_large)) = begun_message(&marks, sent, copied_bytes_max) {
+            let rest = is_large.then(|| self.large_rest_of_step(index, begun.step)).flatten();
+            let outgoing = self.sessions.at_mut(index).outgoing.get_or_insert_default();
+            match rest {
+                Some(rest) => {
+                    let sent_bytes = sent - begun.start;
+                    outgoing.large = Some(Box::new(LargeRest { sent_bytes, ..rest }));
+                }
+                None => outgoing.bytes.extend_from_slice(&out[sent..begun.end]),
+            }
+        }
+        if let Some(replay) = &mut self.sessions.at_mut(index).replay {
+            replay.drop_finished();
+        }
+        self.flush.put_buffers(out, marks);
+    }
+
+    fn large_rest_of_step(&self, index: SessionIndex, step: CatchUpStep) -> Option<LargeRest> {
+        match step {
+            CatchUpStep::Delivery(number) => self.large_rest(number, Form::Full, 0),
+            CatchUpStep::Replay { entry, after, .. } => {
+                let replay = self.sessions.at(index).replay.as_ref()?;
+                let topic = self.topics.get(replay.todo.get(entry)?.topic)?;
+                let publication = topic.history.as_ref()?.after(after.back(1)).next()?;
+                Some(LargeRest {
+                    topic: topic.name.clone(),
+                    number: topic.number,
+                    publication: publication.clone(),
+                    form: Form::Full,
+                    sent_bytes: 0,
+                })
+            }
+        }
+    }
+
+    /// Lets a session that has everything up to its audiences' batches step in with them.
+    pub(crate) fn join_if_caught_up(&mut self, index: SessionIndex) {
+        let session = self.sessions.at(index);
+        let replay = session.replay.as_deref();
+        if replay.is_some_and(|replay| !replay.todo.is_empty()) {
+            return;
+        }
+        let replayed_at = replay.map_or(0, |replay| replay.done_at);
+        for at in 0..self.sessions.at(index).memberships.len() {
+            let membership = self.sessions.at(index).memberships[at];
+            let bound = self.joinable_at(membership.audience);
+            if membership.cursor() != Some(bound) || replayed_at > bound {
+                continue;
+            }
+            let members = &mut self.audiences.at_mut(membership.audience).members;
+            members.push(index);
+            let slot = members.len() - 1;
+            self.sessions.at_mut(index).memberships[at].step_in(slot);
+        }
+        let session = self.sessions.at_mut(index);
+        if session.is_in_step() {
+            session.replay = None;
+        }
+    }
+
+    /// Where the recent deliveries no longer reach back to a session's cursor, has it read its
+    /// topics afresh, each from the sequence that the cursor stood at.
+    fn rewind_if_lapped(&mut self, index: SessionIndex) {
+        let lapped: Vec<(AudienceIndex, u64)> = self
+            .sessions
+            .at(index)
+            .memberships
+            .iter()
+            .filter_map(|membership| Some((membership.audience, membership.cursor()?)))
+            .filter(|(_, cursor)| !self.deliveries.reaches_back_to(*cursor))
+            .collect();
+        let newest = self.deliveries.newest();
+        for (audience, cursor) in lapped {
+            self.counters.lapped_sessions += 1;
+            let topics = self.topics_of(audience);
+            for topic in topics {
+                self.rewind_topic(index, audience, topic, cursor);
+            }
+            let session = self.sessions.at_mut(index);
+            let at = session.position_of(audience).expect("a member knows its audience");
+            session.memberships[at].fall_behind(newest);
+        }
+        let topics_max = self.options.limits.replay_topics_max;
+        let replay = self.sessions.at(index).replay.as_ref();
+        if replay.is_some_and(|replay| replay.todo.len() > topics_max) {
+            self.close_slow(index, "it fell behind on more topics than replay_topics_max");
+        }
+    }
+
+    fn rewind_topic(
+        &mut self,
+        index: SessionIndex,
+        audience: AudienceIndex,
+        topic_index: TopicIndex,
+        cursor: u64,
+    ) {
+        let topic = self.topics.at(topic_index);
+        let replay = self.sessions.at(index).replay.as_deref();
+        if replay.is_some_and(|r| r.todo.iter().any(|wanted| wanted.topic == topic_index)) {
+            return;
+        }
+        let by_cursor = match &topic.history {
+            _ if topic.newest_delivery <= cursor => Place::After(topic.head),
+            None => Place::Lost(topic.head),
+            Some(history) => history.place_at(cursor, topic.head, topic.newest_delivery),
+        };
+        let place = match (by_cursor, replay.and_then(|replay| replay.done.get(&topic_index))) {
+            (Place::After(at) | Place::Lost(at), Some(done)) if *done >= at => Place::After(*done),
+            (place, _) => place,
+        };
+        if place == Place::After(topic.head) {
+            return;
+        }
+        let audience = self.audiences.at(audience);
+        let newest_before = match topic.history.as_deref().and_then(History::newest) {
+            Some(newest) => newest.sequence().back(1),
+            None => topic.head,
+        };
+        let (after, gap) = match place {
+            Place::After(after) if self.conflates(audience, topic) => {
+                (after.max(newest_before), None)
+            }
+            Place::Lost(_) if self.conflates(audience, topic) => (newest_before, None),
+            Place::After(after) => (after, None),
+            Place::Lost(to) => {
+                if self.policy(topic.policy).lagged == Lagged::Close {
+                    let why =
+                        format!("the history of `{}` no longer reaches back to it", topic.name);
+                    return self.close_slow(index, &why);
+                }
+                (to, Some(ReplayGap { from: None, reason: GapReason::Lagged }))
+            }
+        };
+        let announce = !audience.selects_plainly(topic.name.as_str());
+        let wanted =
+            ReplayTopic { topic: topic_index, after, gap, reason: GapReason::Lagged, announce };
+        let replay = self.sessions.at_mut(index).replay.get_or_insert_default();
+        replay.done.remove(&topic_index);
+        replay.add_new([wanted]);
+    }
+
+    fn close_slow(&mut self, index: SessionIndex, why: &str) {
+        let text = format!(
+            "cannot go on sending: this client was too slow and {why}; come back and resume from \
+             your positions, read fewer topics, or ask for conflation"
+        );
+        self.closing.push_back((index, Refusal::new(model::Code::TooSlow, text)));
+    }
+
+    pub(crate) fn gap(
+        &self,
+        topic: &Topic,
+        from: Option<Sequence>,
+        to: Sequence,
+        reason: GapReason,
+    ) -> Gap {
+        Gap {
+            topic: topic.name.clone(),
+            number: topic.number,
+            epoch: self.topics.epoch(topic.epoch).clone(),
+            from,
+            to,
+            reason,
+        }
+    }
+
+    fn announcement(&self, topic: &Topic, start: Sequence) -> SubscribedTopic {
+        SubscribedTopic {
+            topic: topic.name.clone(),
+            number: topic.number,
+            epoch: self.topics.epoch(topic.epoch).clone(),
+            head: topic.head,
+            start,
+            recovered: None,
+        }
+    }
+}
+
+/// Topics read afresh in this very go: their recent deliveries are told already.
+#[derive(Debug, Default)]
+struct Told {
+    replayed: std::collections::HashSet<TopicIndex, foldhash::fast::RandomState>,
+}
+
+/// Hands the record of a delivery that is no publication to `write`.
+pub(crate) fn write_event(
+    topics: &TopicTable,
+    index: TopicIndex,
+    what: &What,
+    write: impl FnOnce(Record<'_>),
+) {
+    let topic = topics.at(index);
+    let epoch = topics.epoch(topic.epoch).clone();
+    let (name, number) = (topic.name.clone(), topic.number);
+    match what {
+        What::Publication(_) => {}
+        What::Announcement { start } => write(Record::Topic(&SubscribedTopic {
+            topic: name,
+            number,
+            epoch,
+            head: *start,
+            start: *start,
+            recovered: None,
+        })),
+        What::Gap { to, reason } => write(Record::Event(&Event::Gap(Gap {
+            topic: name,
+            number,
+            epoch,
+            from: None,
+            to: *to,
+            reason: *reason,
+        }))),
+    }
+}

@@ -1,0 +1,123 @@
+//! The shard's recent deliveries, numbered in the order in which all its readers get them.
+
+use std::collections::VecDeque;
+
+use model::{GapReason, Publication, Sequence};
+
+use crate::index::TopicIndex;
+
+/// One delivery: what happened in which topic.
+#[derive(Clone, Debug)]
+pub(crate) struct Delivery {
+    pub topic: TopicIndex,
+    pub what: What,
+}
+
+/// What readers of a topic are told.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Publication(Publication),
+    /// The topic came into being: readers by pattern learn its name and number.
+    /// Its first sequence comes after `start`.
+    Announcement {
+        start: Sequence,
+    },
+    /// The shard itself lost publications of it, the last of them being `to`.
+    Gap {
+        to: Sequence,
+        reason: GapReason,
+    },
+}
+
+impl What {
+    /// The sequence that a reader stands at once it was told.
+    pub(crate) fn through(&self) -> Sequence {
+        match self {
+            Self::Publication(publication) => publication.sequence(),
+            Self::Announcement { start } => *start,
+            Self::Gap { to, .. } => *to,
+        }
+    }
+
+    /// The sequence at which a reader stood before it, if that follows from it.
+    pub(crate) fn sequence_before(&self) -> Option<Sequence> {
+        match self {
+            Self::Publication(publication) => Some(publication.sequence().back(1)),
+            Self::Announcement { start } => Some(*start),
+            Self::Gap { .. } => None,
+        }
+    }
+
+    fn payload_bytes(&self) -> usize {
+        match self {
+            Self::Publication(publication) => publication.payload().len(),
+            Self::Announcement { .. } | Self::Gap { .. } => 0,
+        }
+    }
+}
+
+/// The newest deliveries, bounded by count and by the payload bytes that they keep alive.
+#[derive(Debug)]
+pub(crate) struct RecentDeliveries {
+    /// Number of the newest delivery; 0 before any.
+    newest: u64,
+    recent: VecDeque<Delivery>,
+    bytes: usize,
+    count_max: usize,
+    bytes_max: usize,
+}
+
+impl RecentDeliveries {
+    pub(crate) fn new(count_max: usize, bytes_max: usize) -> Self {
+        Self { newest: 0, recent: VecDeque::new(), bytes: 0, count_max, bytes_max }
+    }
+
+    /// Appends a delivery and answers with its number.
+    pub(crate) fn push(&mut self, delivery: Delivery) -> u64 {
+        self.bytes += delivery.what.payload_bytes();
+        self.recent.push_back(delivery);
+        self.newest += 1;
+        while self.recent.len() > self.count_max
+            || (self.bytes > self.bytes_max && self.recent.len() > 1)
+        {
+            if let Some(oldest) = self.recent.pop_front() {
+                self.bytes -= oldest.what.payload_bytes();
+            }
+        }
+        self.newest
+    }
+
+    pub(crate) fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Whether everything after `number` is still here.
+    pub(crate) fn reaches_back_to(&self, number: u64) -> bool {
+        number + 1 + self.recent.len() as u64 > self.newest
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&Delivery> {
+        let before_oldest = self.newest - self.recent.len() as u64;
+        let index = number.checked_sub(before_oldest + 1)?;
+        self.recent.get(usize::try_from(index).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_outlive_what_is_dropped() {
+        let mut recent = RecentDeliveries::new(3, 1000);
+        for topic in 1..=5 {
+            let what = What::Announcement { start: Sequence::START };
+            let number = recent.push(Delivery { topic: TopicIndex(topic), what });
+            assert_eq!(number, u64::from(topic));
+        }
+        assert!(recent.reaches_back_to(2) && !recent.reaches_back_to(1));
+        assert!(recent.get(2).is_none() && recent.get(6).is_none());
+        assert_eq!(recent.get(3).map(|delivery| delivery.topic), Some(TopicIndex(3)));
+        assert_eq!(recent.get(5).map(|delivery| delivery.topic), Some(TopicIndex(5)));
+    }
+}

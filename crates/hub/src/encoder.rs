@@ -1,0 +1,70 @@
+//! What the hub needs of the outside to turn records into bytes and to get them sent.
+
+use model::{Event, Publication, SubscribedTopic, TopicName};
+
+/// Which of the server's encodings a session speaks. The hub only compares it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EncodingIndex(pub u8);
+
+/// Whether a publication's sequence follows from what the reader knows already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// It is one more than the last that the reader took in this topic.
+    Short,
+    /// It must be told in full.
+    Full,
+}
+
+/// One thing to tell a session.
+#[derive(Clone, Copy, Debug)]
+pub enum Record<'a> {
+    /// A publication of a topic that it reads.
+    Publication {
+        /// The topic.
+        topic: &'a TopicName,
+        /// The topic's wire number.
+        number: u32,
+        /// What was published.
+        publication: &'a Publication,
+        /// How to tell the sequence.
+        form: Form,
+    },
+    /// A topic that one of its patterns selects.
+    Topic(&'a SubscribedTopic),
+    /// Anything else.
+    Event(&'a Event),
+}
+
+/// Turns records into messages. It holds nothing that differs between sessions of one encoding.
+pub trait Encoder {
+    /// An open message.
+    type Message;
+
+    /// Whether a message may hold several records.
+    fn batches(&self, encoding: EncodingIndex) -> bool;
+    /// Opens a message at the end of `out`.
+    fn begin(&self, encoding: EncodingIndex, out: &mut Vec<u8>) -> Self::Message;
+    /// Appends a record to the open message.
+    fn append(&self, message: &mut Self::Message, record: Record<'_>, out: &mut Vec<u8>);
+    /// Appends a record that [`Encoder::record`] made for the same encoding.
+    fn append_made(&self, message: &mut Self::Message, made: &[u8], out: &mut Vec<u8>);
+    /// The bytes of a record without any message around it.
+    fn record(&self, encoding: EncodingIndex, record: Record<'_>, out: &mut Vec<u8>);
+    /// Closes the message.
+    fn finish(&self, message: Self::Message, out: &mut Vec<u8>);
+}
+
+/// What became of bytes handed to a session's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// So many were taken. Fewer than given: no room until the hub hears `handle_writable`.
+    Taken(usize),
+    /// The connection is gone; the caller will close the session.
+    Closed,
+}
+
+/// Where a flush sends to.
+pub trait Outlet {
+    /// Sends as much of `bytes` as the connection named `link` takes, in one go.
+    fn send(&mut self, link: u32, bytes: &[u8]) -> Sent;
+}

@@ -1,0 +1,275 @@
+//! The home side of topics: what the backbone kept goes to this shard's readers and to the shards
+//! that follow.
+
+use model::{Moment, Position, Publication, Selector, Sequence, TopicName};
+use smallvec::SmallVec;
+
+use crate::encoder::Encoder;
+use crate::hub::Hub;
+use crate::index::{ShardIndex, TopicIndex};
+use crate::mail::{HubMail, TopicState};
+use crate::topic::Follower;
+
+/// A follower whose mailbox was full, and the last sequence that it got.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lapped {
+    shard: ShardIndex,
+    topic: TopicIndex,
+    after: Sequence,
+}
+
+/// Topics in one piece of an answer to `FollowSelector`.
+const SELECTED_PIECE: usize = 256;
+
+impl<E: Encoder> Hub<E> {
+    /// Hears from the backbone where a topic stands that is at home here.
+    pub fn handle_head(&mut self, name: &TopicName, position: &Position) {
+        let Some(index) = self.topics.find(name.as_str()) else { return };
+        if self.topics.at(index).is_live {
+            return;
+        }
+        self.take_home(index, position, position.sequence);
+    }
+
+    /// Hears from the backbone that a publication to a topic at home here was kept.
+    pub fn handle_kept(
+        &mut self,
+        name: &TopicName,
+        position: &Position,
+        publication: Publication,
+        now: Moment,
+    ) {
+        let index = self.find_or_make_topic(name);
+        let before = position.sequence.back(1);
+        if !self.topics.at(index).is_live {
+            self.take_home(index, position, before);
+        }
+        if before == Sequence::START {
+            self.tell_interested(index);
+        }
+        self.tell_followers(index, &publication);
+        self.take_publication(index, publication, now);
+    }
+
+    /// Makes a topic live at its home: it gets its number, and askers get its state.
+    fn take_home(&mut self, index: TopicIndex, position: &Position, head: Sequence) {
+        let epoch = self.topics.intern_epoch(&position.epoch);
+        let number =
+            index.0 * u32::from(self.options.shard_count) + u32::from(self.options.shard.0);
+        let topic = self.topics.at_mut(index);
+        (topic.epoch, topic.number, topic.head) = (epoch, number, head);
+        let askers = topic.home.as_mut().map(|home| std::mem::take(&mut home.askers));
+        self.go_live(index);
+        for (shard, serial) in askers.into_iter().flatten() {
+            self.add_follower(index, shard, Some(serial));
+        }
+    }
+
+    /// Lets shards with a pattern that selects a new topic follow it.
+    fn tell_interested(&mut self, index: TopicIndex) {
+        let mut shards: SmallVec<[ShardIndex; 8]> = SmallVec::new();
+        let name = self.topics.at(index).name.clone();
+        self.remote_interests.visit_matches(name.as_str(), &mut |shard| {
+            if !shards.contains(&shard) {
+                shards.push(shard);
+            }
+        });
+        for shard in shards {
+            if !self.has_follower(index, shard) {
+                self.add_follower(index, shard, None);
+            }
+        }
+    }
+
+    fn is_interested(&self, shard: ShardIndex, name: &TopicName) -> bool {
+        let mut is_interested = false;
+        self.remote_interests.visit_matches(name.as_str(), &mut |other| {
+            is_interested |= other == shard;
+        });
+        is_interested
+    }
+
+    fn tell_followers(&mut self, index: TopicIndex, publication: &Publication) {
+        let topic = self.topics.at(index);
+        let Some(home) = &topic.home else { return };
+        for follower in home.followers.iter().filter(|follower| !follower.is_lapped) {
+            let (number, publication) = (topic.number, publication.clone());
+            self.mail.push_back((follower.shard, HubMail::Deliver { number, publication }));
+        }
+    }
+
+    /// Hears another shard's hub.
+    pub fn handle_mail(&mut self, from: ShardIndex, mail: HubMail, now: Moment) {
+        match mail {
+            HubMail::Follow { topic, serial } => self.handle_follow(from, &topic, serial),
+            HubMail::Unfollow(topic) => self.handle_unfollow(from, &topic),
+            HubMail::FollowSelector { selector, serial } => {
+                self.handle_follow_selector(from, selector, serial);
+            }
+            HubMail::UnfollowSelector(selector) => self.remote_interests.remove(&selector, from),
+            HubMail::Topic(state) => self.handle_topic(*state, now),
+            HubMail::Selected { selector, serial, topics, is_last } => {
+                self.handle_selected(&selector, serial, topics, is_last, now);
+            }
+            HubMail::Deliver { number, publication } => {
+                self.handle_delivery(number, publication, now);
+            }
+            HubMail::Tail { number, publications, head } => {
+                self.handle_tail(number, publications, head, now);
+            }
+        }
+    }
+
+    fn handle_follow(&mut self, from: ShardIndex, name: &TopicName, serial: u32) {
+        let is_new = self.topics.find(name.as_str()).is_none();
+        let index = self.find_or_make_topic(name);
+        if is_new {
+            self.ask_for(index);
+        }
+        if self.has_follower(index, from) {
+            // It follows because of a pattern or an older wish. What it has already it will skip.
+            let state = Box::new(TopicState { serial: Some(serial), ..self.state_of(index) });
+            self.mail.push_back((from, HubMail::Topic(state)));
+        } else if self.topics.at(index).is_live {
+            self.add_follower(index, from, Some(serial));
+        } else {
+            self.topics.at_mut(index).home_side().askers.push((from, serial));
+        }
+    }
+
+    fn handle_unfollow(&mut self, from: ShardIndex, name: &TopicName) {
+        let Some(index) = self.topics.find(name.as_str()) else { return };
+        if self.topics.at(index).is_revealed() && self.is_interested(from, name) {
+            // It wrote before it heard that one of its patterns selects the topic.
+            return;
+        }
+        if let Some(home) = &mut self.topics.at_mut(index).home {
+            home.followers.retain(|follower| follower.shard != from);
+            home.askers.retain(|(asker, _)| *asker != from);
+        }
+        self.lapped.retain(|lapped| lapped.topic != index || lapped.shard != from);
+        self.forget_if_unused(index);
+    }
+
+    fn handle_follow_selector(&mut self, from: ShardIndex, selector: Selector, serial: u32) {
+        self.remote_interests.insert(&selector, from);
+        let own = self.options.shard;
+        let selected: Vec<TopicIndex> = self
+            .revealed_by(&selector)
+            .into_iter()
+            .filter(|index| self.home_of(&self.topics.at(*index).name) == own)
+            .collect();
+        let mut pieces = selected.chunks(SELECTED_PIECE).peekable();
+        if pieces.peek().is_none() {
+            let mail = HubMail::Selected { selector, serial, topics: Vec::new(), is_last: true };
+            self.mail.push_back((from, mail));
+            return;
+        }
+        while let Some(piece) = pieces.next() {
+            let topics = piece.iter().map(|index| self.state_of(*index)).collect();
+            for index in piece {
+                if self.has_follower(*index, from) {
+                    continue;
+                }
+                self.note_follower(*index, from);
+            }
+            let is_last = pieces.peek().is_none();
+            let mail = HubMail::Selected { selector: selector.clone(), serial, topics, is_last };
+            self.mail.push_back((from, mail));
+        }
+    }
+
+    fn has_follower(&self, index: TopicIndex, shard: ShardIndex) -> bool {
+        let home = self.topics.at(index).home.as_ref();
+        home.is_some_and(|home| home.followers.iter().any(|follower| follower.shard == shard))
+    }
+
+    fn note_follower(&mut self, index: TopicIndex, shard: ShardIndex) {
+        let followers = &mut self.topics.at_mut(index).home_side().followers;
+        followers.retain(|follower| follower.shard != shard);
+        followers.push(Follower { shard, is_lapped: false });
+        self.lapped.retain(|lapped| lapped.topic != index || lapped.shard != shard);
+    }
+
+    fn add_follower(&mut self, index: TopicIndex, shard: ShardIndex, serial: Option<u32>) {
+        self.note_follower(index, shard);
+        let state = Box::new(TopicState { serial, ..self.state_of(index) });
+        self.mail.push_back((shard, HubMail::Topic(state)));
+    }
+
+    fn state_of(&self, index: TopicIndex) -> TopicState {
+        let topic = self.topics.at(index);
+        TopicState {
+            serial: None,
+            topic: topic.name.clone(),
+            number: topic.number,
+            epoch: self.topics.epoch(topic.epoch).clone(),
+            head: topic.head,
+            history: topic.history.iter().flat_map(|history| history.iter().cloned()).collect(),
+        }
+    }
+
+    /// Hears that mail to another shard found no room. A publication is sent again from history
+    /// once there is room; any other mail the caller must keep and send later, in order.
+    pub fn handle_mail_refused(&mut self, shard: ShardIndex, mail: &HubMail) {
+        let HubMail::Deliver { number, publication } = mail else { return };
+        let topic = TopicIndex(number / u32::from(self.options.shard_count));
+        let Some(home) = self.topics.get_mut(topic).and_then(|topic| topic.home.as_mut()) else {
+            return;
+        };
+        let follower = home.followers.iter_mut().find(|follower| follower.shard == shard);
+        if let Some(follower) = follower.filter(|follower| !follower.is_lapped) {
+            follower.is_lapped = true;
+            self.counters.lapped_followers += 1;
+            self.lapped.push(Lapped { shard, topic, after: publication.sequence().back(1) });
+        }
+    }
+
+    /// Hears that a shard's mailbox has room again: it gets what it missed.
+    pub fn handle_room(&mut self, shard: ShardIndex) {
+        let (served, kept): (Vec<Lapped>, Vec<Lapped>) =
+            self.lapped.iter().partition(|lapped| lapped.shard == shard);
+        self.lapped = kept;
+        for lapped in served {
+            let topic = self.topics.at_mut(lapped.topic);
+            let history = topic.history.iter().flat_map(|history| history.after(lapped.after));
+            let publications = history.cloned().collect();
+            let (number, head) = (topic.number, topic.head);
+            let followers = &mut topic.home_side().followers;
+            for follower in followers.iter_mut().filter(|follower| follower.shard == shard) {
+                follower.is_lapped = false;
+            }
+            self.mail.push_back((shard, HubMail::Tail { number, publications, head }));
+        }
+    }
+
+    /// Whether a follower waits for room in its mailbox.
+    pub fn has_lapped_followers(&self) -> bool {
+        !self.lapped.is_empty()
+    }
+
+    fn handle_delivery(&mut self, number: u32, publication: Publication, now: Moment) {
+        let Some(index) = self.topics.find_number(number) else { return };
+        if publication.sequence() > self.topics.at(index).head {
+            self.take_publication(index, publication, now);
+        }
+    }
+
+    pub(crate) fn handle_tail(
+        &mut self,
+        number: u32,
+        publications: Vec<Publication>,
+        head: Sequence,
+        now: Moment,
+    ) {
+        let Some(index) = self.topics.find_number(number) else { return };
+        for publication in publications {
+            if publication.sequence() > self.topics.at(index).head {
+                self.take_publication(index, publication, now);
+            }
+        }
+        if head > self.topics.at(index).head {
+            self.take_gap(index, head);
+        }
+    }
+}

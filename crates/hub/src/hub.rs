@@ -1,0 +1,332 @@
+//! The hub itself: its parts, its sessions, and what an operator may ask it.
+
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::fast::RandomState;
+use model::{
+    Event, Limits, PolicyRule, Position, Publication, Refusal, Selector, SubscribedTopic,
+    TopicName, TopicPolicy,
+};
+
+use crate::audience::AudienceTable;
+use crate::delivery::RecentDeliveries;
+use crate::encoder::{Encoder, EncodingIndex, Record};
+use crate::flush::Flush;
+use crate::home::Lapped;
+use crate::index::{AudienceIndex, SessionIndex, ShardIndex, TopicIndex, home_shard};
+use crate::mail::HubMail;
+use crate::reader::Interest;
+use crate::selector_tree::SelectorTree;
+use crate::session::{Session, SessionTable};
+use crate::subscribe::PendingJoin;
+use crate::topic::{EpochIndex, PolicyIndex, Topic, TopicTable};
+
+/// What a hub is told at its start.
+#[derive(Clone, Debug)]
+pub struct HubOptions {
+    /// Which shard it is of.
+    pub shard: ShardIndex,
+    /// How many shards the node has.
+    pub shard_count: u16,
+    /// Whether sessions share audiences. Off only to measure what they are worth.
+    pub audiences: bool,
+    /// Every bound.
+    pub limits: Limits,
+    /// Topic policies; the first that selects a topic wins, the default goes for the rest.
+    pub policies: Vec<PolicyRule>,
+}
+
+/// What a hub counted since its start. Gauges are computed by [`Hub::counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Sessions open now.
+    pub sessions: u64,
+    /// Audiences there are now.
+    pub audiences: u64,
+    /// Topics known now, at home or followed.
+    pub topics: u64,
+    /// Payload bytes kept in histories now; bytes shared between shards count on each.
+    pub history_bytes: u64,
+    /// Memberships of sessions in audiences now.
+    pub subscriptions: u64,
+    /// Publications handed to this shard's readers, once each however many read.
+    pub deliveries: u64,
+    /// Publications to sessions: what was handed to connections.
+    pub delivered: u64,
+    /// Publication records encoded.
+    pub records_encoded: u64,
+    /// Gaps told to sessions.
+    pub gaps: u64,
+    /// Publications skipped by conflation.
+    pub conflated: u64,
+    /// Times that a session fell behind because its connection was full.
+    pub stalls: u64,
+    /// Times that a session fell behind further than the recent deliveries reach.
+    pub lapped_sessions: u64,
+    /// Times that a follower shard had to be sent history because its mailbox was full.
+    pub lapped_followers: u64,
+}
+
+/// Who gets what, and when, on one shard.
+pub struct Hub<E: Encoder> {
+    pub(crate) options: HubOptions,
+    pub(crate) encoder: E,
+    pub(crate) default_policy: TopicPolicy,
+    pub(crate) topics: TopicTable,
+    pub(crate) audiences: AudienceTable,
+    pub(crate) sessions: SessionTable,
+    pub(crate) deliveries: RecentDeliveries,
+    /// Audiences of this shard by their patterns.
+    pub(crate) patterns: SelectorTree<AudienceIndex>,
+    /// What this shard asked other shards to tell of.
+    pub(crate) interests: HashMap<Selector, Interest, RandomState>,
+    /// What other shards asked this one to tell of.
+    pub(crate) remote_interests: SelectorTree<ShardIndex>,
+    /// Sessions that wait for their audience's topics.
+    pub(crate) joins: HashMap<AudienceIndex, Vec<PendingJoin>, RandomState>,
+    pub(crate) lapped: Vec<Lapped>,
+    /// How many `Follow` were sent.
+    pub(crate) follows: u32,
+    pub(crate) flush: Flush,
+    pub(crate) mail: VecDeque<(ShardIndex, HubMail)>,
+    pub(crate) asks: VecDeque<TopicName>,
+    pub(crate) closing: VecDeque<(SessionIndex, Refusal)>,
+    pub(crate) counters: Counters,
+}
+
+impl<E: Encoder> Hub<E> {
+    /// An empty hub.
+    pub fn new(options: HubOptions, encoder: E) -> Self {
+        let limits = &options.limits;
+        let deliveries =
+            RecentDeliveries::new(limits.recent_deliveries_max, limits.recent_deliveries_bytes_max);
+        Self {
+            deliveries,
+            options,
+            encoder,
+            default_policy: TopicPolicy::default(),
+            topics: TopicTable::default(),
+            audiences: AudienceTable::default(),
+            sessions: SessionTable::default(),
+            patterns: SelectorTree::default(),
+            interests: HashMap::default(),
+            remote_interests: SelectorTree::default(),
+            joins: HashMap::default(),
+            lapped: Vec::new(),
+            follows: 0,
+            flush: Flush::default(),
+            mail: VecDeque::new(),
+            asks: VecDeque::new(),
+            closing: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Opens a session whose connection the caller names `link`.
+    pub fn open_session(&mut self, link: u32, encoding: EncodingIndex) -> SessionIndex {
+        self.sessions.insert(Session {
+            link,
+            encoding,
+            is_blocked: false,
+            is_queued: false,
+            memberships: Default::default(),
+            outgoing: None,
+            replay: None,
+        })
+    }
+
+    /// Changes what a session speaks.
+    ///
+    /// # Panics
+    /// If it has subscriptions: their audience speaks with one voice.
+    pub fn set_encoding(&mut self, session: SessionIndex, encoding: EncodingIndex) {
+        let session = self.sessions.at_mut(session);
+        assert!(session.memberships.is_empty(), "an encoding is chosen before subscribing");
+        session.encoding = encoding;
+    }
+
+    /// What a session speaks.
+    pub fn encoding(&self, session: SessionIndex) -> EncodingIndex {
+        self.sessions.at(session).encoding
+    }
+
+    /// Forgets a session. Its index may be given to another one.
+    pub fn close_session(&mut self, session: SessionIndex) {
+        let audiences: Vec<AudienceIndex> = self
+            .sessions
+            .at(session)
+            .memberships
+            .iter()
+            .map(|membership| membership.audience)
+            .collect();
+        for audience in audiences {
+            self.leave(session, audience);
+        }
+        self.sessions.remove(session);
+        self.closing.retain(|(closing, _)| *closing != session);
+    }
+
+    /// Tells a session something, in order with everything it was told before.
+    pub fn tell(&mut self, session: SessionIndex, event: &Event) {
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        let outgoing = known.outgoing.get_or_insert_default();
+        let mut message = self.encoder.begin(known.encoding, &mut outgoing.bytes);
+        self.encoder.append(&mut message, Record::Event(event), &mut outgoing.bytes);
+        self.encoder.finish(message, &mut outgoing.bytes);
+        self.flush.queue(session, known);
+    }
+
+    /// Sends a session whole messages that the caller made, such as a ping.
+    pub fn tell_bytes(&mut self, session: SessionIndex, messages: &[u8]) {
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        known.outgoing.get_or_insert_default().bytes.extend_from_slice(messages);
+        self.flush.queue(session, known);
+    }
+
+    /// Bytes of answers that wait for a session's connection.
+    pub fn answers_bytes(&self, session: SessionIndex) -> usize {
+        let session = self.sessions.get(session);
+        session.and_then(|known| known.outgoing.as_ref()).map_or(0, |out| out.bytes.len())
+    }
+
+    /// Hears that a session's connection takes bytes again.
+    pub fn handle_writable(&mut self, session: SessionIndex) {
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        if known.is_blocked {
+            known.is_blocked = false;
+            if known.has_something_to_do() {
+                self.flush.queue(session, known);
+            }
+        }
+    }
+
+    /// The next session that must be closed, and why.
+    pub fn poll_closing(&mut self) -> Option<(SessionIndex, Refusal)> {
+        self.closing.pop_front()
+    }
+
+    /// The next topic of which the backbone must be asked to tell.
+    pub fn poll_ask(&mut self) -> Option<TopicName> {
+        self.asks.pop_front()
+    }
+
+    /// The next message for another shard.
+    pub fn poll_mail(&mut self) -> Option<(ShardIndex, HubMail)> {
+        self.mail.pop_front()
+    }
+
+    /// The newest publication of a topic at its home, if its policy retains it.
+    pub fn value(&self, topic: &TopicName) -> Option<(Position, Publication)> {
+        let topic = self.topics.get(self.topics.find(topic.as_str())?)?;
+        let newest =
+            self.policy(topic.policy).retain.then_some(topic.history.as_ref()?)?.newest()?;
+        Some((self.position(topic), newest.clone()))
+    }
+
+    /// The published topics at home here that `selector` selects and that come after `after`, by
+    /// name, at most `limit`.
+    pub fn list(
+        &self,
+        selector: &Selector,
+        after: Option<&TopicName>,
+        limit: usize,
+    ) -> Vec<(TopicName, Position)> {
+        let prefix = selector.literal_prefix().trim_end_matches('/');
+        let from = after.map_or(prefix, |name| name.as_str().max(prefix));
+        self.topics
+            .revealed_from(from)
+            .take_while(|(name, _)| name.as_str().starts_with(prefix))
+            .filter(|(name, _)| {
+                after.is_none_or(|after| *name > after)
+                    && selector.matches(name.as_str())
+                    && self.home_of(name) == self.options.shard
+            })
+            .take(limit)
+            .map(|(name, index)| (name.clone(), self.position(self.topics.at(index))))
+            .collect()
+    }
+
+    /// Counters and gauges.
+    pub fn counters(&self) -> Counters {
+        let history_bytes =
+            self.topics.iter().filter_map(|t| t.history.as_ref()).map(|h| h.bytes() as u64).sum();
+        Counters {
+            sessions: self.sessions.len() as u64,
+            audiences: self.audiences.len() as u64,
+            topics: self.topics.len() as u64,
+            history_bytes,
+            ..self.counters
+        }
+    }
+
+    pub(crate) fn home_of(&self, topic: &TopicName) -> ShardIndex {
+        home_shard(topic, self.options.shard_count)
+    }
+
+    pub(crate) fn other_shards(&self) -> impl Iterator<Item = ShardIndex> + use<E> {
+        let own = self.options.shard;
+        (0..self.options.shard_count).map(ShardIndex).filter(move |shard| *shard != own)
+    }
+
+    pub(crate) fn position(&self, topic: &Topic) -> Position {
+        Position { epoch: self.topics.epoch(topic.epoch).clone(), sequence: topic.head }
+    }
+
+    /// The policy of topics called `name`.
+    pub(crate) fn policy_of(&self, name: &str) -> PolicyIndex {
+        let rules = &self.options.policies;
+        let index = rules.iter().position(|rule| rule.selector.matches(name));
+        let index = index.unwrap_or(rules.len());
+        PolicyIndex(u16::try_from(index).expect("fewer than 65,536 topic policies"))
+    }
+
+    pub(crate) fn policy(&self, index: PolicyIndex) -> &TopicPolicy {
+        let rule = self.options.policies.get(usize::from(index.0));
+        rule.map_or(&self.default_policy, |rule| &rule.policy)
+    }
+
+    /// The policy of a topic by name, for whoever publishes to it.
+    pub fn policy_for(&self, topic: &TopicName) -> &TopicPolicy {
+        self.policy(self.policy_of(topic.as_str()))
+    }
+
+    /// Whether one more topic may come into being here.
+    pub fn has_room_for_topic(&self, topic: &TopicName) -> bool {
+        self.topics.len() < self.options.limits.topics_per_shard_max
+            || self.topics.find(topic.as_str()).is_some()
+    }
+
+    /// The topic called `name`, made if it is not known yet.
+    pub(crate) fn find_or_make_topic(&mut self, name: &TopicName) -> TopicIndex {
+        if let Some(index) = self.topics.find(name.as_str()) {
+            return index;
+        }
+        let policy = self.policy_of(name.as_str());
+        self.topics.insert(Topic {
+            name: name.clone(),
+            number: 0,
+            epoch: EpochIndex(0),
+            policy,
+            follow_serial: 0,
+            is_live: false,
+            head: model::Sequence::START,
+            newest_delivery: 0,
+            since: self.deliveries.newest(),
+            history: None,
+            readers: Default::default(),
+            home: None,
+        })
+    }
+
+    pub(crate) fn describe(&self, index: TopicIndex) -> SubscribedTopic {
+        let topic = self.topics.at(index);
+        SubscribedTopic {
+            topic: topic.name.clone(),
+            number: topic.number,
+            epoch: self.topics.epoch(topic.epoch).clone(),
+            head: topic.head,
+            start: topic.head,
+            recovered: None,
+        }
+    }
+}

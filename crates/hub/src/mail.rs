@@ -1,0 +1,79 @@
+//! What hubs of one node say to each other. Each pair of shards keeps the order of its mail.
+
+use model::{Epoch, Publication, Selector, Sequence, TopicName};
+
+/// A message from one shard's hub to another's.
+#[derive(Clone, Debug)]
+pub enum HubMail {
+    /// Asks the topic's home for its state and for what follows.
+    Follow {
+        /// Which topic.
+        topic: TopicName,
+        /// The asker's own number for this wish; the answer carries it.
+        serial: u32,
+    },
+    /// Wants no more of a topic.
+    Unfollow(TopicName),
+    /// Asks a home for the topics that a pattern selects, now and later.
+    FollowSelector {
+        /// The pattern.
+        selector: Selector,
+        /// The asker's own number for this wish; the answer carries it.
+        serial: u32,
+    },
+    /// Wants no new topics of a pattern any more.
+    UnfollowSelector(Selector),
+    /// The state of a topic; what follows it in the same mailbox is exactly the tail.
+    Topic(Box<TopicState>),
+    /// Answers `FollowSelector`, in pieces.
+    Selected {
+        /// The pattern.
+        selector: Selector,
+        /// The wish that it answers.
+        serial: u32,
+        /// Topics that it selects; those that the asker knows already count as a tail.
+        topics: Vec<TopicState>,
+        /// Whether this is the last piece.
+        is_last: bool,
+    },
+    /// A publication of a followed topic.
+    Deliver {
+        /// The topic's number.
+        number: u32,
+        /// What was published.
+        publication: Publication,
+    },
+    /// What a follower missed while its mailbox was full.
+    Tail {
+        /// The topic's number.
+        number: u32,
+        /// Oldest first. If it does not join on, the rest is lost.
+        publications: Vec<Publication>,
+        /// The newest sequence, also if nothing of it is kept.
+        head: Sequence,
+    },
+}
+
+/// A topic's state at its home at one instant.
+#[derive(Clone, Debug)]
+pub struct TopicState {
+    /// The `Follow` that it answers; `None` when a pattern selected the topic.
+    pub serial: Option<u32>,
+    /// Its name.
+    pub topic: TopicName,
+    /// Its number on this node.
+    pub number: u32,
+    /// The life of its numbering.
+    pub epoch: Epoch,
+    /// The newest sequence.
+    pub head: Sequence,
+    /// What is kept, oldest first; shared, not copied.
+    pub history: Vec<Publication>,
+}
+
+impl TopicState {
+    /// Whether a pattern may select it: something was published, or is about to be.
+    pub(crate) fn is_selectable(&self) -> bool {
+        self.head > Sequence::START || self.serial.is_none()
+    }
+}

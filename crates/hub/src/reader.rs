@@ -1,0 +1,334 @@
+//! The reading side of topics: getting them from their homes, and handing on what comes.
+
+use model::{GapReason, Moment, Publication, Selector, Sequence, TopicName};
+use smallvec::SmallVec;
+
+use crate::audience::AudienceKey;
+use crate::delivery::{Delivery, What};
+use crate::encoder::Encoder;
+use crate::hub::Hub;
+use crate::index::{AudienceIndex, TopicIndex};
+use crate::mail::{HubMail, TopicState};
+
+/// A pattern about which this shard asked all others.
+#[derive(Debug, Default)]
+pub(crate) struct Interest {
+    audiences: SmallVec<[AudienceIndex; 2]>,
+    /// The number of the wish; an answer to an older one counts for nothing.
+    serial: u32,
+    /// Shards that have not told all they have yet.
+    unanswered: u16,
+}
+
+impl<E: Encoder> Hub<E> {
+    /// Opens an audience, and asks for those of its topics that are not known here.
+    pub(crate) fn open_audience(&mut self, key: AudienceKey) -> AudienceIndex {
+        let selectors = key.selectors.clone();
+        let audience = self.audiences.insert(key);
+        for selector in &selectors {
+            match selector.to_topic() {
+                Some(topic) => self.read_topic(audience, &topic),
+                None => self.read_pattern(audience, selector),
+            }
+        }
+        audience
+    }
+
+    fn read_topic(&mut self, audience: AudienceIndex, name: &TopicName) {
+        let is_new = self.topics.find(name.as_str()).is_none();
+        let index = self.find_or_make_topic(name);
+        if is_new {
+            self.ask_for(index);
+        }
+        let topic = self.topics.at_mut(index);
+        if !topic.readers.contains(&audience) {
+            topic.readers.push(audience);
+        }
+        if !topic.is_live {
+            self.audiences.at_mut(audience).waiting += 1;
+        }
+    }
+
+    /// Asks the topic's home, or the backbone if it is at home here.
+    pub(crate) fn ask_for(&mut self, index: TopicIndex) {
+        let name = self.topics.at(index).name.clone();
+        let home = self.home_of(&name);
+        if home == self.options.shard {
+            self.asks.push_back(name);
+        } else {
+            self.follows = self.follows.wrapping_add(1);
+            self.topics.at_mut(index).follow_serial = self.follows;
+            self.mail.push_back((home, HubMail::Follow { topic: name, serial: self.follows }));
+        }
+    }
+
+    fn read_pattern(&mut self, audience: AudienceIndex, selector: &Selector) {
+        self.patterns.insert(selector, audience);
+        for index in self.revealed_by(selector) {
+            let readers = &mut self.topics.at_mut(index).readers;
+            if !readers.contains(&audience) {
+                readers.push(audience);
+            }
+        }
+        if !self.interests.contains_key(selector) {
+            let others = self.other_shards();
+            let asked: Vec<_> = others.collect();
+            let unanswered = asked.len() as u16;
+            self.follows = self.follows.wrapping_add(1);
+            let serial = self.follows;
+            for shard in asked {
+                let selector = selector.clone();
+                self.mail.push_back((shard, HubMail::FollowSelector { selector, serial }));
+            }
+            let interest = Interest { serial, unanswered, ..Interest::default() };
+            self.interests.insert(selector.clone(), interest);
+        }
+        let interest = self.interests.get_mut(selector).expect("was just made");
+        interest.audiences.push(audience);
+        if interest.unanswered > 0 {
+            self.audiences.at_mut(audience).waiting += 1;
+        }
+    }
+
+    /// The revealed topics that a pattern selects.
+    pub(crate) fn revealed_by(&self, selector: &Selector) -> Vec<TopicIndex> {
+        let prefix = selector.literal_prefix().trim_end_matches('/');
+        self.topics
+            .revealed_from(prefix)
+            .take_while(|(name, _)| name.as_str().starts_with(prefix))
+            .filter(|(name, _)| selector.matches(name.as_str()))
+            .map(|(_, index)| index)
+            .collect()
+    }
+
+    /// Closes an audience in which nobody is any more.
+    pub(crate) fn close_audience(&mut self, index: AudienceIndex) {
+        let topics = self.topics_of(index);
+        let Some(audience) = self.audiences.remove(index) else { return };
+        if let Some(work) = audience.work {
+            self.flush.drop_work(work);
+        }
+        self.joins.remove(&index);
+        for selector in audience.key.selectors.iter().filter(|selector| selector.has_wildcard()) {
+            self.patterns.remove(selector, index);
+            self.drop_interest(selector, index);
+        }
+        for topic in topics {
+            self.topics.at_mut(topic).readers.retain(|reader| *reader != index);
+            self.forget_if_unused(topic);
+        }
+    }
+
+    fn drop_interest(&mut self, selector: &Selector, audience: AudienceIndex) {
+        let Some(interest) = self.interests.get_mut(selector) else { return };
+        interest.audiences.retain(|kept| *kept != audience);
+        if interest.audiences.is_empty() {
+            self.interests.remove(selector);
+            for shard in self.other_shards() {
+                self.mail.push_back((shard, HubMail::UnfollowSelector(selector.clone())));
+            }
+        }
+    }
+
+    /// Forgets a topic that nobody reads, unless this shard is where it is kept.
+    pub(crate) fn forget_if_unused(&mut self, index: TopicIndex) {
+        let topic = self.topics.at(index);
+        if !topic.readers.is_empty() {
+            return;
+        }
+        let home = self.home_of(&topic.name);
+        if home != self.options.shard {
+            let name = topic.name.clone();
+            self.mail.push_back((home, HubMail::Unfollow(name)));
+            self.topics.remove(index);
+            return;
+        }
+        let has_followers = topic
+            .home
+            .as_ref()
+            .is_some_and(|side| !side.followers.is_empty() || !side.askers.is_empty());
+        if !topic.is_revealed() && !has_followers {
+            self.topics.remove(index);
+        }
+    }
+
+    /// Hears a topic's state from its home.
+    pub(crate) fn handle_topic(&mut self, state: TopicState, now: Moment) {
+        let Some(index) = self.find_or_want(&state) else {
+            let home = self.home_of(&state.topic);
+            self.mail.push_back((home, HubMail::Unfollow(state.topic)));
+            return;
+        };
+        let topic = self.topics.at(index);
+        if topic.is_live {
+            self.handle_tail(state.number, state.history, state.head, now);
+            return;
+        }
+        let is_asked = topic.follow_serial != 0;
+        if is_asked && state.serial.is_some_and(|serial| serial != topic.follow_serial) {
+            return;
+        }
+        let epoch = self.topics.intern_epoch(&state.epoch);
+        self.topics.set_number(index, state.number);
+        let policy = self.policy(self.topics.at(index).policy).clone();
+        let newest = self.deliveries.newest();
+        let topic = self.topics.at_mut(index);
+        (topic.epoch, topic.head, topic.newest_delivery) = (epoch, state.head, newest);
+        for publication in state.history {
+            topic.history.get_or_insert_default().push(newest, publication, &policy, now);
+        }
+        self.go_live(index);
+    }
+
+    /// The topic that `state` is about, made if one of this shard's patterns selects it.
+    fn find_or_want(&mut self, state: &TopicState) -> Option<TopicIndex> {
+        let known = self.topics.find(state.topic.as_str());
+        let mut is_wanted = false;
+        if known.is_none() && state.is_selectable() {
+            self.patterns.visit_matches(state.topic.as_str(), &mut |_| is_wanted = true);
+        }
+        known.or_else(|| is_wanted.then(|| self.find_or_make_topic(&state.topic)))
+    }
+
+    /// Hears which topics of another shard a pattern selects.
+    pub(crate) fn handle_selected(
+        &mut self,
+        selector: &Selector,
+        serial: u32,
+        topics: Vec<TopicState>,
+        is_last: bool,
+        now: Moment,
+    ) {
+        for state in topics {
+            self.handle_topic(state, now);
+        }
+        if !is_last {
+            return;
+        }
+        let Some(interest) = self.interests.get_mut(selector) else { return };
+        if interest.unanswered == 0 || interest.serial != serial {
+            return;
+        }
+        interest.unanswered -= 1;
+        if interest.unanswered == 0 {
+            for audience in interest.audiences.clone() {
+                self.answer_awaited(audience);
+            }
+        }
+    }
+
+    /// Starts reading of a topic whose state has become known.
+    pub(crate) fn go_live(&mut self, index: TopicIndex) {
+        let topic = self.topics.at_mut(index);
+        topic.is_live = true;
+        let readers = topic.readers.clone();
+        if topic.is_revealed() {
+            self.topics.reveal(index);
+            self.attach_patterns(index);
+        }
+        for audience in readers {
+            self.answer_awaited(audience);
+        }
+    }
+
+    fn answer_awaited(&mut self, audience: AudienceIndex) {
+        let known = self.audiences.at_mut(audience);
+        known.waiting -= 1;
+        if known.waiting == 0 {
+            self.complete_joins(audience);
+        }
+    }
+
+    /// Lets the audiences whose patterns select a topic read it; answers those that are new to it.
+    fn attach_patterns(&mut self, index: TopicIndex) -> SmallVec<[AudienceIndex; 4]> {
+        let mut selected: SmallVec<[AudienceIndex; 4]> = SmallVec::new();
+        let name = self.topics.at(index).name.clone();
+        self.patterns.visit_matches(name.as_str(), &mut |audience| {
+            if !selected.contains(&audience) {
+                selected.push(audience);
+            }
+        });
+        let readers = &mut self.topics.at_mut(index).readers;
+        selected.retain(|audience| {
+            let is_new = !readers.contains(audience);
+            if is_new {
+                readers.push(*audience);
+            }
+            is_new
+        });
+        selected
+    }
+
+    /// Takes the next publication of a topic: keeps it, and gives it to this shard's readers.
+    pub(crate) fn take_publication(
+        &mut self,
+        index: TopicIndex,
+        publication: Publication,
+        now: Moment,
+    ) {
+        let topic = self.topics.at_mut(index);
+        let (before, sequence) = (topic.head, publication.sequence());
+        if sequence > before.next() {
+            self.take_gap(index, sequence.back(1));
+        }
+        let topic = self.topics.at_mut(index);
+        topic.head = sequence;
+        if before == Sequence::START {
+            self.topics.reveal(index);
+            let new_readers = self.attach_patterns(index);
+            if !new_readers.is_empty() {
+                let what = What::Announcement { start: sequence.back(1) };
+                self.deliver(index, what, &new_readers);
+            }
+        }
+        let readers = self.topics.at(index).readers.clone();
+        if !readers.is_empty() {
+            self.counters.deliveries += 1;
+            self.deliver(index, What::Publication(publication.clone()), &readers);
+        }
+        self.keep(index, publication, now);
+    }
+
+    fn keep(&mut self, index: TopicIndex, publication: Publication, now: Moment) {
+        let newest = self.deliveries.newest();
+        let policy_index = self.topics.at(index).policy;
+        let rules = &self.options.policies;
+        let rule = rules.get(usize::from(policy_index.0));
+        let policy = rule.map_or(&self.default_policy, |rule| &rule.policy);
+        let topic = self.topics.at_mut(index);
+        topic.newest_delivery = newest;
+        if policy.retain || policy.history_count > 0 {
+            topic.history.get_or_insert_default().push(newest, publication, policy, now);
+        }
+    }
+
+    /// Notes that this shard lost a topic's publications up to `to`, and tells its readers.
+    pub(crate) fn take_gap(&mut self, index: TopicIndex, to: Sequence) {
+        let topic = self.topics.at_mut(index);
+        topic.head = to;
+        let readers = topic.readers.clone();
+        self.deliver(index, What::Gap { to, reason: GapReason::Lagged }, &readers);
+        let newest = self.deliveries.newest();
+        let topic = self.topics.at_mut(index);
+        topic.newest_delivery = newest;
+        topic.history.get_or_insert_default().lose(newest);
+    }
+
+    /// Numbers a delivery and notes it for the audiences that have members in step.
+    fn deliver(&mut self, topic: TopicIndex, what: What, readers: &[AudienceIndex]) {
+        let number = self.deliveries.push(Delivery { topic, what });
+        for &reader in readers {
+            let audience = self.audiences.at_mut(reader);
+            let work = match audience.work {
+                Some(work) => work,
+                None if audience.members.is_empty() => continue,
+                None => {
+                    let work = self.flush.open_work(reader, number - 1);
+                    audience.work = Some(work);
+                    work
+                }
+            };
+            self.flush.work_mut(work).pending.push(number);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! A reader: its audiences, its cursors, and the bytes that its connection still has to take.
+
+use model::{Publication, TopicName};
+use smallvec::SmallVec;
+
+use crate::encoder::{EncodingIndex, Form};
+use crate::index::{AudienceIndex, SessionIndex, Slots};
+use crate::replay::Replay;
+
+/// A reader. It never holds publications, only places in them.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// The caller's name for its connection.
+    pub link: u32,
+    pub encoding: EncodingIndex,
+    /// The connection takes nothing until `handle_writable`.
+    pub is_blocked: bool,
+    /// It stands in the queue of sessions to be served one by one.
+    pub is_queued: bool,
+    pub memberships: SmallVec<[Membership; 1]>,
+    /// Bytes of its own that wait: answers, and the end of a message that was begun.
+    pub outgoing: Option<Box<Outgoing>>,
+    /// Topics that it reads afresh, while it does.
+    pub replay: Option<Box<Replay>>,
+}
+
+/// A session's place in one audience. 16 bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Membership {
+    pub audience: AudienceIndex,
+    /// Its index among the members while in step, `BEHIND` otherwise.
+    slot: u32,
+    /// While behind: the delivery up to which it took everything. Meaningless in step.
+    cursor: u64,
+}
+
+const BEHIND: u32 = u32::MAX;
+const NOT_STARTED: u64 = u64::MAX;
+
+impl Membership {
+    /// A membership whose audience does not know all its topics yet.
+    pub(crate) fn waiting(audience: AudienceIndex) -> Self {
+        Self { audience, slot: BEHIND, cursor: NOT_STARTED }
+    }
+
+    pub(crate) fn behind(audience: AudienceIndex, cursor: u64) -> Self {
+        Self { audience, slot: BEHIND, cursor }
+    }
+
+    /// Its index among the members, while in step.
+    pub(crate) fn slot(&self) -> Option<usize> {
+        (self.slot != BEHIND).then_some(self.slot as usize)
+    }
+
+    /// The delivery up to which it took everything, while behind and started.
+    pub(crate) fn cursor(&self) -> Option<u64> {
+        (self.slot == BEHIND && self.cursor != NOT_STARTED).then_some(self.cursor)
+    }
+
+    pub(crate) fn fall_behind(&mut self, cursor: u64) {
+        (self.slot, self.cursor) = (BEHIND, cursor);
+    }
+
+    pub(crate) fn step_in(&mut self, slot: usize) {
+        self.slot = u32::try_from(slot).expect("fewer than 2^32 members");
+    }
+}
+
+/// Bytes of one session's own that wait for its connection.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    /// The rest of a large message that was begun. It goes before `bytes`.
+    pub large: Option<Box<LargeRest>>,
+    /// The rest of a small message that was begun, then answers.
+    pub bytes: Vec<u8>,
+}
+
+/// The rest of a message too large to copy: it is encoded again when there is room.
+#[derive(Debug)]
+pub(crate) struct LargeRest {
+    pub topic: TopicName,
+    pub number: u32,
+    pub publication: Publication,
+    pub form: Form,
+    /// How many bytes of the message went out already.
+    pub sent_bytes: usize,
+}
+
+impl Session {
+    pub(crate) fn is_in_step(&self) -> bool {
+        self.memberships.iter().all(|membership| membership.slot().is_some())
+    }
+
+    /// Whether serving it alone could get it on.
+    pub(crate) fn has_something_to_do(&self) -> bool {
+        self.outgoing.is_some()
+            || self.memberships.iter().any(|membership| membership.cursor().is_some())
+    }
+
+    pub(crate) fn position_of(&self, audience: AudienceIndex) -> Option<usize> {
+        self.memberships.iter().position(|membership| membership.audience == audience)
+    }
+}
+
+/// The sessions of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct SessionTable {
+    slots: Slots<Session>,
+}
+
+impl SessionTable {
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn insert(&mut self, session: Session) -> SessionIndex {
+        SessionIndex(self.slots.insert(session))
+    }
+
+    pub(crate) fn remove(&mut self, index: SessionIndex) -> Option<Session> {
+        self.slots.remove(index.0)
+    }
+
+    pub(crate) fn get(&self, index: SessionIndex) -> Option<&Session> {
+        self.slots.get(index.0)
+    }
+
+    pub(crate) fn get_mut(&mut self, index: SessionIndex) -> Option<&mut Session> {
+        self.slots.get_mut(index.0)
+    }
+
+    pub(crate) fn at(&self, index: SessionIndex) -> &Session {
+        self.slots.get(index.0).expect("the slot holds a session")
+    }
+
+    pub(crate) fn at_mut(&mut self, index: SessionIndex) -> &mut Session {
+        self.slots.get_mut(index.0).expect("the slot holds a session")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_session_is_small() {
+        assert!(size_of::<Session>() <= 64, "{} bytes", size_of::<Session>());
+        assert_eq!(size_of::<Membership>(), 16);
+    }
+}

@@ -1,0 +1,4 @@
+//! The hub from outside: whole nodes of several shards against what each session must see.
+
+mod node;
+mod streams;
