@@ -140,7 +140,9 @@ impl<E: Encoder> Hub<E> {
     fn handle_unfollow(&mut self, from: ShardIndex, name: &TopicName) {
         let Some(index) = self.topics.find(name.as_str()) else { return };
         if self.topics.at(index).is_revealed() && self.is_interested(from, name) {
-            // It wrote before it heard that one of its patterns selects the topic.
+            // It wrote before it heard that one of its patterns selects the topic, and may have
+            // thrown away what it was told of it since.
+            self.add_follower(index, from, None);
             return;
         }
         if let Some(home) = &mut self.topics.at_mut(index).home {
@@ -269,6 +271,7 @@ impl<E: Encoder> Hub<E> {
             }
         }
         if head > self.topics.at(index).head {
+            self.reveal_to_patterns(index);
             self.take_gap(index, head);
         }
     }

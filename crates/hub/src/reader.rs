@@ -9,6 +9,7 @@ use crate::encoder::Encoder;
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, TopicIndex};
 use crate::mail::{HubMail, TopicState};
+use crate::subscribe::PendingJoin;
 
 /// A pattern about which this shard asked all others.
 #[derive(Debug, Default)]
@@ -170,6 +171,13 @@ impl<E: Encoder> Hub<E> {
         }
         let epoch = self.topics.intern_epoch(&state.epoch);
         self.topics.set_number(index, state.number);
+        if !is_asked && self.is_awaited(&state.topic) {
+            // Readers by pattern are here already: all of it is news to them.
+            self.topics.at_mut(index).epoch = epoch;
+            self.go_live(index);
+            self.handle_tail(state.number, state.history, state.head, now);
+            return;
+        }
         let policy = self.policy(self.topics.at(index).policy).clone();
         let newest = self.deliveries.newest();
         let topic = self.topics.at_mut(index);
@@ -178,6 +186,17 @@ impl<E: Encoder> Hub<E> {
             topic.history.get_or_insert_default().push(newest, publication, &policy, now);
         }
         self.go_live(index);
+    }
+
+    /// Whether somebody who reads already selects `topic` by a pattern.
+    fn is_awaited(&self, topic: &TopicName) -> bool {
+        let mut is_awaited = false;
+        self.patterns.visit_matches(topic.as_str(), &mut |audience| {
+            let reads_on = |join: &PendingJoin| join.cursor.is_some();
+            is_awaited |= self.audiences.at(audience).waiting == 0
+                || self.joins.get(&audience).is_some_and(|joins| joins.iter().any(reads_on));
+        });
+        is_awaited
     }
 
     /// The topic that `state` is about, made if one of this shard's patterns selects it.
@@ -266,27 +285,31 @@ impl<E: Encoder> Hub<E> {
         publication: Publication,
         now: Moment,
     ) {
-        let topic = self.topics.at_mut(index);
-        let (before, sequence) = (topic.head, publication.sequence());
+        let (before, sequence) = (self.topics.at(index).head, publication.sequence());
+        self.reveal_to_patterns(index);
         if sequence > before.next() {
             self.take_gap(index, sequence.back(1));
         }
-        let topic = self.topics.at_mut(index);
-        topic.head = sequence;
-        if before == Sequence::START {
-            self.topics.reveal(index);
-            let new_readers = self.attach_patterns(index);
-            if !new_readers.is_empty() {
-                let what = What::Announcement { start: sequence.back(1) };
-                self.deliver(index, what, &new_readers);
-            }
-        }
+        self.topics.at_mut(index).head = sequence;
         let readers = self.topics.at(index).readers.clone();
         if !readers.is_empty() {
             self.counters.deliveries += 1;
             self.deliver(index, What::Publication(publication.clone()), &readers);
         }
         self.keep(index, publication, now);
+    }
+
+    /// Lets patterns select a topic that is about to get its first publication.
+    pub(crate) fn reveal_to_patterns(&mut self, index: TopicIndex) {
+        let before = self.topics.at(index).head;
+        if before > Sequence::START {
+            return;
+        }
+        self.topics.reveal(index);
+        let new_readers = self.attach_patterns(index);
+        if !new_readers.is_empty() {
+            self.deliver(index, What::Announcement { start: before }, &new_readers);
+        }
     }
 
     fn keep(&mut self, index: TopicIndex, publication: Publication, now: Moment) {

@@ -170,7 +170,11 @@ impl<E: Encoder> Hub<E> {
             (theirs, one.selectors.clone())
         };
         for topic in self.topics_selected(&selectors) {
-            let Some(through) = self.sequence_at(topic, later) else { continue };
+            let through = match self.sequence_at(topic, later) {
+                // Nothing to be told twice, and perhaps not even announced yet.
+                None | Some(Sequence::START) => continue,
+                Some(through) => through,
+            };
             let replay = self.sessions.at_mut(session).replay.get_or_insert_default();
             if !replay.todo.iter().any(|wanted| wanted.topic == topic) {
                 let known = replay.done.entry(topic).or_insert(through);
