@@ -83,8 +83,6 @@ codes! {
     WrongMethod = 4213, "wrong_method", 405;
     /// A batch names more publications than it may.
     BatchTooLarge = 4214, "batch_too_large", 413;
-    /// The position cannot be: its sequence is beyond the newest of that epoch.
-    BadPosition = 4215, "bad_position", 400;
     /// The session is not subscribed to that.
     NotSubscribed = 4216, "not_subscribed", 404;
 

@@ -1,1 +1,10 @@
-//! placeholder
+//! Bytes to frames to commands and events, and back. Sans-I/O: no sockets, no clock, no topic tree.
+//!
+//! `transport` is how frames travel (HTTP heads and bodies, WebSocket), `dialect` is what they say.
+#![forbid(unsafe_code)]
+
+mod dialect;
+mod transport;
+
+pub use dialect::native;
+pub use transport::{http, websocket};

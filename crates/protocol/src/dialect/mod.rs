@@ -1,0 +1,3 @@
+//! What frames say.
+
+pub mod native;

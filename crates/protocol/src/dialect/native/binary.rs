@@ -1,0 +1,214 @@
+//! The binary dialect, `tidegate.v1`. docs/protocol.md, section 6.
+
+use std::borrow::Cow;
+
+use model::{
+    Code, Command, CommandId, Draft, Epoch, Event, Limits, Payload, PayloadKind, Publication,
+    Publish, Refusal, Sequence, TopicName,
+};
+
+use super::{
+    BadRecord, SequenceRef, ServerRecord, TopicRef, Undecoded, check_payload, check_payload_len,
+    json, varint,
+};
+
+const CONTROL: u8 = 0x00;
+const PUBLICATION_SHORT: u8 = 0x10;
+const PUBLICATION_FULL: u8 = 0x20;
+const PUBLISH: u8 = 0x30;
+const PUBLISHED: u8 = 0x40;
+
+fn kind_number(kind: PayloadKind) -> u8 {
+    match kind {
+        PayloadKind::Json => 1,
+        PayloadKind::Text => 2,
+        PayloadKind::Bytes => 3,
+    }
+}
+
+fn kind_of(tag: u8) -> Option<PayloadKind> {
+    match tag & 0x0F {
+        1 => Some(PayloadKind::Json),
+        2 => Some(PayloadKind::Text),
+        3 => Some(PayloadKind::Bytes),
+        _ => None,
+    }
+}
+
+/// The commands in one binary message. After a record that cannot be read it ends.
+#[derive(Debug)]
+pub struct Commands<'a> {
+    rest: &'a [u8],
+    limits: &'a Limits,
+}
+
+/// Reads the commands in one binary message.
+pub fn decode_commands<'a>(message: &'a [u8], limits: &'a Limits) -> Commands<'a> {
+    Commands { rest: message, limits }
+}
+
+/// One command and its id, and whether it came as a binary record (its answer then does too).
+pub type Decoded = Result<(Option<CommandId>, Command, IsBinary), Undecoded>;
+
+/// Whether a command came as a binary record of its own rather than as a control record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IsBinary {
+    /// A binary `publish`.
+    Yes,
+    /// JSON in a control record.
+    No,
+}
+
+impl Iterator for Commands<'_> {
+    type Item = Decoded;
+
+    fn next(&mut self) -> Option<Decoded> {
+        let (&tag, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        let decoded = match tag {
+            CONTROL => self.take_control(),
+            0x31..=0x33 => self.take_publish(tag),
+            _ => None,
+        };
+        Some(decoded.unwrap_or_else(|| {
+            self.rest = &[];
+            let text = format!(
+                "cannot read the command: the record with tag 0x{tag:02x} is unknown or cut short; \
+                 send records as in section 6 of the protocol"
+            );
+            Err(Undecoded { id: None, refusal: Refusal::new(Code::BadCommand, text) })
+        }))
+    }
+}
+
+impl Commands<'_> {
+    fn take_control(&mut self) -> Option<Decoded> {
+        let bytes = varint::take_bytes(&mut self.rest)?;
+        let text = simdutf8::basic::from_utf8(bytes).ok()?;
+        let decoded = json::decode_command(text, self.limits);
+        Some(decoded.map(|(id, command)| (id, command, IsBinary::No)))
+    }
+
+    fn take_publish(&mut self, tag: u8) -> Option<Decoded> {
+        let id = varint::take(&mut self.rest)?.checked_sub(1).map(CommandId);
+        let name = varint::take_bytes(&mut self.rest)?;
+        let payload = varint::take_bytes(&mut self.rest)?;
+        let draft = self.draft_of(name, kind_of(tag)?, payload);
+        Some(match draft {
+            Ok(draft) => Ok((id, Command::Publish(Publish { draft }), IsBinary::Yes)),
+            Err(refusal) => Err(Undecoded { id, refusal }),
+        })
+    }
+
+    fn draft_of(&self, name: &[u8], kind: PayloadKind, bytes: &[u8]) -> Result<Draft, Refusal> {
+        let name = simdutf8::basic::from_utf8(name).map_err(|_| {
+            let text = "cannot read the topic name: it is not UTF-8; send UTF-8";
+            Refusal::new(Code::BadTopic, text)
+        })?;
+        let topic = TopicName::parse(name, self.limits)
+            .map_err(|error| Refusal::new(Code::BadTopic, error.to_string()))?;
+        check_payload_len(bytes.len(), self.limits.payload_bytes_max)?;
+        check_payload(kind, bytes)?;
+        Ok(Draft { topic, payload: Payload::new(kind, bytes), idempotency_key: None })
+    }
+}
+
+/// Appends a command, as a client sends it: a `publish` without key as a binary record.
+pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8>) {
+    match command {
+        Command::Publish(Publish { draft }) if draft.idempotency_key.is_none() => {
+            out.push(PUBLISH | kind_number(draft.payload.kind()));
+            varint::append(id.map_or(0, |id| id.0 + 1), out);
+            append_bytes(draft.topic.as_str().as_bytes(), out);
+            append_bytes(draft.payload.bytes(), out);
+        }
+        other => append_control(out, |text| json::append_command(id, other, text)),
+    }
+}
+
+fn append_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    varint::append(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+fn append_control(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let mut text = Vec::new();
+    write(&mut text);
+    out.push(CONTROL);
+    append_bytes(&text, out);
+}
+
+/// Appends an event as a control record.
+pub fn append_event(event: &Event, out: &mut Vec<u8>) {
+    append_control(out, |text| json::append_event(event, text));
+}
+
+/// Appends the answer to a binary `publish`.
+pub fn append_published(id: CommandId, sequence: Sequence, epoch: &Epoch, out: &mut Vec<u8>) {
+    out.push(PUBLISHED);
+    varint::append(id.0, out);
+    varint::append(sequence.get(), out);
+    append_bytes(epoch.as_str().as_bytes(), out);
+}
+
+/// Appends a publication whose sequence is told by its low 16 bits.
+pub fn append_publication_short(number: u32, publication: &Publication, out: &mut Vec<u8>) {
+    out.push(PUBLICATION_SHORT | kind_number(publication.kind()));
+    varint::append(u64::from(number), out);
+    out.extend_from_slice(&(publication.sequence().get() as u16).to_be_bytes());
+    append_bytes(publication.payload(), out);
+}
+
+/// Appends a publication whose sequence is told whole.
+pub fn append_publication_full(number: u32, publication: &Publication, out: &mut Vec<u8>) {
+    out.push(PUBLICATION_FULL | kind_number(publication.kind()));
+    varint::append(u64::from(number), out);
+    varint::append(publication.sequence().get(), out);
+    append_bytes(publication.payload(), out);
+}
+
+/// Reads the records in one of a server's binary messages.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn decode_server_message<'a>(
+    message: &'a [u8],
+    limits: &Limits,
+) -> Result<Vec<ServerRecord<'a>>, BadRecord> {
+    let mut rest = message;
+    let mut records = Vec::new();
+    while let Some((&tag, after)) = rest.split_first() {
+        rest = after;
+        let bad = || BadRecord { text: format!("record 0x{tag:02x} is unknown or cut short") };
+        match tag {
+            CONTROL => {
+                let bytes = varint::take_bytes(&mut rest).ok_or_else(bad)?;
+                let text = simdutf8::basic::from_utf8(bytes).map_err(|_| bad())?;
+                records.extend(json::decode_server_message(text, limits)?);
+            }
+            _ => records.push(take_record(tag, &mut rest).ok_or_else(bad)?),
+        }
+    }
+    Ok(records)
+}
+
+fn take_record<'a>(tag: u8, rest: &mut &'a [u8]) -> Option<ServerRecord<'a>> {
+    if tag == PUBLISHED {
+        let id = CommandId(varint::take(rest)?);
+        let sequence = Sequence::new(varint::take(rest)?)?;
+        let epoch = std::str::from_utf8(varint::take_bytes(rest)?).ok()?.to_owned();
+        return Some(ServerRecord::Published { id, sequence, epoch });
+    }
+    let number = u32::try_from(varint::take(rest)?).ok()?;
+    let sequence = match tag & 0xF0 {
+        PUBLICATION_SHORT => {
+            let (low, after) = rest.split_first_chunk::<2>()?;
+            *rest = after;
+            SequenceRef::Low(u16::from_be_bytes(*low))
+        }
+        PUBLICATION_FULL => SequenceRef::Full(Sequence::new(varint::take(rest)?)?),
+        _ => return None,
+    };
+    let (kind, payload) = (kind_of(tag)?, Cow::Borrowed(varint::take_bytes(rest)?));
+    Some(ServerRecord::Publication { topic: TopicRef::Number(number), sequence, kind, payload })
+}

@@ -1,0 +1,128 @@
+//! Whole WebSocket messages of one or more records, in any of the dialect's encodings.
+
+use model::{Event, Publication, TopicName};
+
+use super::{binary, json};
+use crate::websocket::{MessageWriter, Opcode};
+
+/// How a session is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Encoding {
+    /// JSON, one record a message.
+    Json = 0,
+    /// JSON, arrays of records.
+    JsonBatch = 1,
+    /// Binary, one record a message.
+    Binary = 2,
+    /// Binary, several records a message.
+    BinaryBatch = 3,
+}
+
+impl Encoding {
+    /// The encoding with this number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        [Self::Json, Self::JsonBatch, Self::Binary, Self::BinaryBatch]
+            .get(usize::from(number))
+            .copied()
+    }
+
+    /// Whether a message may hold several records.
+    pub fn batches(self) -> bool {
+        matches!(self, Self::JsonBatch | Self::BinaryBatch)
+    }
+
+    /// The same with batches, or without.
+    pub fn with_batch(self, batch: bool) -> Self {
+        match (self.is_binary(), batch) {
+            (false, false) => Self::Json,
+            (false, true) => Self::JsonBatch,
+            (true, false) => Self::Binary,
+            (true, true) => Self::BinaryBatch,
+        }
+    }
+
+    /// Whether it is one of the binary ones.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Self::Binary | Self::BinaryBatch)
+    }
+
+    /// Appends an event's record, without any message around it.
+    pub fn append_event(self, event: &Event, out: &mut Vec<u8>) {
+        match self.is_binary() {
+            true => binary::append_event(event, out),
+            false => json::append_event(event, out),
+        }
+    }
+
+    /// Appends a publication's record, without any message around it. `is_next` says that its
+    /// sequence follows from what the reader took last.
+    pub fn append_publication(
+        self,
+        topic: &TopicName,
+        number: u32,
+        publication: &Publication,
+        is_next: bool,
+        out: &mut Vec<u8>,
+    ) {
+        match (self.is_binary(), is_next) {
+            (false, _) => json::append_publication(topic, publication, out),
+            (true, true) => binary::append_publication_short(number, publication, out),
+            (true, false) => binary::append_publication_full(number, publication, out),
+        }
+    }
+}
+
+/// A WebSocket message being written at the end of a buffer.
+#[derive(Debug)]
+pub struct MessageBuilder {
+    encoding: Encoding,
+    writer: MessageWriter,
+    is_empty: bool,
+}
+
+impl MessageBuilder {
+    /// Opens a message.
+    pub fn begin(encoding: Encoding, out: &mut Vec<u8>) -> Self {
+        let writer = MessageWriter::begin(out);
+        if encoding == Encoding::JsonBatch {
+            out.push(b'[');
+        }
+        Self { encoding, writer, is_empty: true }
+    }
+
+    /// Makes room for the next record, which is then appended to `out` in this encoding.
+    pub fn next_record(&mut self, out: &mut Vec<u8>) -> Encoding {
+        if !self.is_empty && self.encoding == Encoding::JsonBatch {
+            out.push(b',');
+        }
+        self.is_empty = false;
+        self.encoding
+    }
+
+    /// Closes the message.
+    pub fn finish(self, out: &mut Vec<u8>) {
+        if self.encoding == Encoding::JsonBatch {
+            out.push(b']');
+        }
+        let opcode = if self.encoding.is_binary() { Opcode::Binary } else { Opcode::Text };
+        self.writer.finish(opcode, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_arrays_in_json() {
+        let mut out = Vec::new();
+        let mut message = MessageBuilder::begin(Encoding::JsonBatch, &mut out);
+        for _ in 0..2 {
+            message.next_record(&mut out).append_event(&Event::Pong { id: None }, &mut out);
+        }
+        message.finish(&mut out);
+        assert_eq!(&out[2..], br#"[{"type":"pong"},{"type":"pong"}]"#);
+        assert_eq!(&out[..2], [0x81, 33]);
+    }
+}

@@ -1,0 +1,481 @@
+//! The JSON dialect, `tidegate.v1.json`. docs/protocol.md, sections 3 and 4.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use model::{
+    AckLevel, Code, Command, CommandId, Conflation, Draft, Epoch, Event, Gap, GapReason, Hello,
+    Limits, Payload, PayloadKind, Position, Publication, Publish, Refusal, Selector, Sequence,
+    Start, Subscribe, SubscribeOptions, Subscribed, SubscribedTopic, TopicName, Unsubscribe,
+};
+
+use super::wire::{WireCommand, WireEvent, WireLimits, WirePosition, WireStart, WireTopic};
+use super::{BadRecord, SequenceRef, ServerRecord, TopicRef, Undecoded, check_payload_len};
+
+const COMMANDS: &str = "hello, subscribe, unsubscribe, publish or ping";
+
+/// Reads one command.
+///
+/// # Errors
+/// What is wrong with it, and its id where that could be read.
+pub fn decode_command(
+    text: &str,
+    limits: &Limits,
+) -> Result<(Option<CommandId>, Command), Undecoded> {
+    let wire: WireCommand<'_> = serde_json::from_str(text).map_err(|error| Undecoded {
+        id: find_id(text),
+        refusal: bad_command(format!(
+            "{error}; send one JSON object with a `type`, such as \
+             {{\"id\":1,\"type\":\"subscribe\",\"topic\":\"a/b\"}}"
+        )),
+    })?;
+    let id = wire.id.map(CommandId);
+    command_of(wire, limits)
+        .map(|command| (id, command))
+        .map_err(|refusal| Undecoded { id, refusal })
+}
+
+/// The id of a command whose members are otherwise wrong.
+fn find_id(text: &str) -> Option<CommandId> {
+    let value: serde_json::Value = serde_json::from_str(text).ok()?;
+    value.get("id")?.as_u64().map(CommandId)
+}
+
+fn bad_command(why: String) -> Refusal {
+    Refusal::new(Code::BadCommand, format!("cannot read the command: {why}"))
+}
+
+fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal> {
+    if wire.id.is_some_and(|id| Sequence::new(id).is_none()) {
+        return Err(bad_command("its id is 2^53 or more; count from 1".into()));
+    }
+    match &*wire.kind {
+        "hello" => Ok(Command::Hello(Hello {
+            token: wire.token.map(Cow::into_owned),
+            client: wire.client.map(Cow::into_owned),
+            batch: wire.batch.unwrap_or(false),
+        })),
+        "subscribe" => subscribe_of(wire, limits).map(Command::Subscribe),
+        "unsubscribe" => {
+            Ok(Command::Unsubscribe(Unsubscribe { selectors: selectors_of(&wire, limits)? }))
+        }
+        "publish" => publish_of(&wire, limits).map(Command::Publish),
+        "ping" => Ok(Command::Ping),
+        "" => Err(bad_command(format!("it has no `type`; add one of {COMMANDS}"))),
+        other => Err(Refusal::new(
+            Code::UnknownCommand,
+            format!("cannot carry out `{other}`: there is no such command; send {COMMANDS}"),
+        )),
+    }
+}
+
+fn selectors_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Vec<Selector>, Refusal> {
+    let one = wire.topic.as_deref().into_iter();
+    let many = wire.topics.iter().flatten().map(|topic| &**topic);
+    let selectors: Vec<Selector> = one
+        .chain(many)
+        .map(|text| Selector::parse(text, limits))
+        .collect::<Result<_, _>>()
+        .map_err(|error| Refusal::new(Code::BadSelector, error.to_string()))?;
+    if selectors.is_empty() {
+        let why = "it names no topic; add `topic` or a non-empty `topics`";
+        return Err(bad_command(why.into()));
+    }
+    Ok(selectors)
+}
+
+fn topic_of(text: &str, limits: &Limits) -> Result<TopicName, Refusal> {
+    TopicName::parse(text, limits).map_err(|error| Refusal::new(Code::BadTopic, error.to_string()))
+}
+
+fn position_of(wire: &WirePosition) -> Result<Position, Refusal> {
+    let sequence = Sequence::new(wire.sequence).ok_or_else(|| {
+        bad_command(format!("sequence {} is 2^53 or more; give one we told", wire.sequence))
+    })?;
+    Ok(Position { epoch: Epoch::new(&wire.epoch), sequence })
+}
+
+fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Refusal> {
+    let selectors = selectors_of(&wire, limits)?;
+    let mut positions = Vec::new();
+    for (topic, position) in wire.positions.iter().flatten() {
+        positions.push((topic_of(topic, limits)?, position_of(position)?));
+    }
+    let start = match &wire.from {
+        None => Start::Snapshot,
+        Some(WireStart::Word(word)) if word == "snapshot" => Start::Snapshot,
+        Some(WireStart::Word(word)) if word == "now" => Start::Now,
+        Some(WireStart::Last { last }) => Start::Last(*last),
+        Some(WireStart::Position(position)) => {
+            let [only] = &selectors[..] else {
+                let why = "`from` is one position for several topics; use `positions`";
+                return Err(bad_command(why.into()));
+            };
+            let topic = only.to_topic().ok_or_else(|| {
+                bad_command("`from` is one position for a pattern; use `positions`".into())
+            })?;
+            positions.push((topic, position_of(position)?));
+            Start::Snapshot
+        }
+        Some(WireStart::Word(word)) => {
+            return Err(bad_command(format!(
+                "`from` is `{word}`; say \"snapshot\", \"now\", {{\"last\":10}} or a position"
+            )));
+        }
+    };
+    let conflation = match wire.conflation.as_deref() {
+        None | Some("off") => Conflation::Off,
+        Some("lagging") => Conflation::Lagging,
+        Some(other) => {
+            let why = format!("`conflation` is `{other}`; say \"off\" or \"lagging\"");
+            return Err(bad_command(why));
+        }
+    };
+    Ok(Subscribe { selectors, start, positions, options: SubscribeOptions { conflation } })
+}
+
+fn publish_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Publish, Refusal> {
+    let name = wire
+        .topic
+        .as_deref()
+        .ok_or_else(|| bad_command("a publish names one `topic`; add it".into()))?;
+    let topic = topic_of(name, limits)?;
+    let check = |len| check_payload_len(len, limits.payload_bytes_max);
+    let payload = match (wire.data, &wire.text, &wire.base64) {
+        (Some(data), None, None) => {
+            check(data.get().len())?;
+            Payload::new(PayloadKind::Json, data.get().as_bytes())
+        }
+        (None, Some(text), None) => {
+            check(text.len())?;
+            Payload::new(PayloadKind::Text, text.as_bytes())
+        }
+        (None, None, Some(base64)) => {
+            let bytes = STANDARD.decode(base64.as_bytes()).map_err(|error| {
+                let why = format!("its base64 does not decode ({error}); mend it");
+                Refusal::new(Code::BadPayload, format!("cannot publish the payload: {why}"))
+            })?;
+            check(bytes.len())?;
+            Payload::new(PayloadKind::Bytes, &bytes)
+        }
+        _ => {
+            let why = "a publish has exactly one of `data`, `text` and `base64`; give one";
+            return Err(bad_command(why.into()));
+        }
+    };
+    let idempotency_key = wire.key.as_deref().map(Into::into);
+    Ok(Publish { draft: Draft { topic, payload, idempotency_key } })
+}
+
+/// Appends a command, as a client sends it.
+pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8>) {
+    let id = id.map(|id| id.0);
+    let mut encoded = String::new();
+    let wire = match command {
+        Command::Hello(hello) => WireCommand {
+            token: hello.token.as_deref().map(Cow::Borrowed),
+            client: hello.client.as_deref().map(Cow::Borrowed),
+            batch: hello.batch.then_some(true),
+            ..wire_command(id, "hello")
+        },
+        Command::Subscribe(subscribe) => wire_subscribe(id, subscribe),
+        Command::Unsubscribe(unsubscribe) => WireCommand {
+            topics: Some(unsubscribe.selectors.iter().map(|s| s.as_str().into()).collect()),
+            ..wire_command(id, "unsubscribe")
+        },
+        Command::Publish(publish) => wire_publish(id, publish, &mut encoded),
+        Command::Ping => wire_command(id, "ping"),
+    };
+    serde_json::to_writer(out, &wire).expect("a command can be written as JSON");
+}
+
+fn wire_command(id: Option<u64>, kind: &'static str) -> WireCommand<'static> {
+    WireCommand { id, kind: kind.into(), ..WireCommand::default() }
+}
+
+fn wire_subscribe(id: Option<u64>, subscribe: &Subscribe) -> WireCommand<'_> {
+    let positions = subscribe.positions.iter().map(|(topic, position)| {
+        let Position { epoch, sequence } = position;
+        let wire = WirePosition { epoch: epoch.to_string(), sequence: sequence.get() };
+        (topic.to_string(), wire)
+    });
+    WireCommand {
+        topics: Some(subscribe.selectors.iter().map(|s| s.as_str().into()).collect()),
+        from: match subscribe.start {
+            Start::Snapshot => None,
+            Start::Now => Some(WireStart::Word("now".into())),
+            Start::Last(last) => Some(WireStart::Last { last }),
+        },
+        positions: (!subscribe.positions.is_empty()).then(|| positions.collect()),
+        conflation: match subscribe.options.conflation {
+            Conflation::Off => None,
+            Conflation::Lagging => Some("lagging".into()),
+        },
+        ..wire_command(id, "subscribe")
+    }
+}
+
+fn wire_publish<'a>(
+    id: Option<u64>,
+    publish: &'a Publish,
+    encoded: &'a mut String,
+) -> WireCommand<'a> {
+    let Draft { topic, payload, idempotency_key } = &publish.draft;
+    let mut wire = WireCommand {
+        topic: Some(topic.as_str().into()),
+        key: idempotency_key.as_deref().map(Cow::Borrowed),
+        ..wire_command(id, "publish")
+    };
+    match payload.kind() {
+        PayloadKind::Json => wire.data = serde_json::from_slice(payload.bytes()).ok(),
+        PayloadKind::Text => wire.text = Some(String::from_utf8_lossy(payload.bytes())),
+        PayloadKind::Bytes => {
+            STANDARD.encode_string(payload.bytes(), encoded);
+            wire.base64 = Some(Cow::Borrowed(encoded));
+        }
+    }
+    wire
+}
+
+/// Appends an event.
+pub fn append_event(event: &Event, out: &mut Vec<u8>) {
+    let wire = wire_event(event);
+    serde_json::to_writer(out, &wire).expect("an event can be written as JSON");
+}
+
+fn wire_event(event: &Event) -> WireEvent<'_> {
+    let of = |kind: &'static str, id: &Option<CommandId>| WireEvent {
+        kind: kind.into(),
+        id: id.map(|id| id.0),
+        ..WireEvent::default()
+    };
+    let texts =
+        |selectors: &'_ [Selector]| selectors.iter().map(|s| s.to_string().into()).collect();
+    match event {
+        Event::Welcome { id, session, node, version, payload_bytes_max } => WireEvent {
+            session: Some(session.into()),
+            node: Some(node.into()),
+            version: Some(version.into()),
+            limits: Some(WireLimits { payload_bytes_max: *payload_bytes_max }),
+            ..of("welcome", id)
+        },
+        Event::Subscribed(Subscribed { id, selectors, topics }) => WireEvent {
+            selectors: Some(texts(selectors)),
+            topics: Some(topics.iter().map(wire_topic).collect()),
+            ..of("subscribed", id)
+        },
+        Event::Unsubscribed { id, selectors } => {
+            WireEvent { selectors: Some(texts(selectors)), ..of("unsubscribed", id) }
+        }
+        Event::Topic(topic) => WireEvent {
+            topic: Some(topic.topic.as_str().into()),
+            number: Some(topic.number),
+            epoch: Some(topic.epoch.as_str().into()),
+            head: Some(topic.head.get()),
+            start: Some(topic.start.get()),
+            recovered: topic.recovered,
+            ..of("topic", &None)
+        },
+        Event::Gap(gap) => WireEvent {
+            topic: Some(gap.topic.as_str().into()),
+            number: Some(gap.number),
+            epoch: Some(gap.epoch.as_str().into()),
+            from: gap.from.map(Sequence::get),
+            to: Some(gap.to.get()),
+            reason: Some(gap.reason.name().into()),
+            ..of("gap", &None)
+        },
+        Event::Published { id, topic, position, level } => WireEvent {
+            topic: Some(topic.as_str().into()),
+            epoch: Some(position.epoch.as_str().into()),
+            sequence: Some(position.sequence.get()),
+            level: Some(level.name().into()),
+            ..of("published", id)
+        },
+        Event::Refused { id, refusal } => WireEvent {
+            code: Some(refusal.code.number()),
+            error: Some(refusal.text.as_str().into()),
+            ..of("refused", id)
+        },
+        Event::Pong { id } => of("pong", id),
+        Event::Closing { refusal, retry_after_ms } => WireEvent {
+            code: Some(refusal.code.number()),
+            error: Some(refusal.text.as_str().into()),
+            retry_after_ms: Some(*retry_after_ms),
+            ..of("closing", &None)
+        },
+    }
+}
+
+fn wire_topic(topic: &SubscribedTopic) -> WireTopic<'_> {
+    WireTopic {
+        topic: topic.topic.as_str().into(),
+        number: topic.number,
+        epoch: topic.epoch.as_str().into(),
+        head: topic.head.get(),
+        start: topic.start.get(),
+        recovered: topic.recovered,
+    }
+}
+
+/// Appends a publication.
+pub fn append_publication(topic: &TopicName, publication: &Publication, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"type":"publication","topic":"#);
+    append_string(topic.as_str(), out);
+    out.extend_from_slice(br#","sequence":"#);
+    let sequence = publication.sequence().get();
+    out.extend_from_slice(itoa::Buffer::new().format(sequence).as_bytes());
+    append_payload(publication.kind(), publication.payload(), out);
+    out.push(b'}');
+}
+
+/// Appends the member that holds a payload, with a comma before it.
+fn append_payload(kind: PayloadKind, payload: &[u8], out: &mut Vec<u8>) {
+    match kind {
+        PayloadKind::Json => {
+            out.extend_from_slice(br#","data":"#);
+            out.extend_from_slice(payload);
+        }
+        PayloadKind::Text => {
+            out.extend_from_slice(br#","text":"#);
+            append_string(&String::from_utf8_lossy(payload), out);
+        }
+        PayloadKind::Bytes => {
+            out.extend_from_slice(br#","base64":""#);
+            let start = out.len();
+            let len = payload.len().div_ceil(3) * 4;
+            out.resize(start + len, 0);
+            STANDARD.encode_slice(payload, &mut out[start..]).expect("the room is exactly enough");
+            out.push(b'"');
+        }
+    }
+}
+
+fn append_string(text: &str, out: &mut Vec<u8>) {
+    let is_plain = text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\');
+    if is_plain {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+    } else {
+        serde_json::to_writer(out, text).expect("a text can be written as JSON");
+    }
+}
+
+/// Reads a server's text message: one record, or an array of them.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn decode_server_message<'a>(
+    text: &'a str,
+    limits: &Limits,
+) -> Result<Vec<ServerRecord<'a>>, BadRecord> {
+    let bad = |error: serde_json::Error| BadRecord { text: error.to_string() };
+    let wires: Vec<WireEvent<'a>> = match text.trim_start().starts_with('[') {
+        true => serde_json::from_str(text).map_err(bad)?,
+        false => vec![serde_json::from_str(text).map_err(bad)?],
+    };
+    wires.into_iter().map(|wire| record_of(wire, limits)).collect()
+}
+
+fn record_of<'a>(wire: WireEvent<'a>, limits: &Limits) -> Result<ServerRecord<'a>, BadRecord> {
+    if wire.kind == "publication" {
+        publication_of(wire)
+    } else {
+        let kind = wire.kind.clone();
+        let bad = || BadRecord { text: format!("`{kind}` lacks a member or is unknown") };
+        event_of(wire, limits).map(ServerRecord::Event).ok_or_else(bad)
+    }
+}
+
+fn publication_of(wire: WireEvent<'_>) -> Result<ServerRecord<'_>, BadRecord> {
+    let bad = |what: &str| BadRecord { text: format!("a publication without {what}") };
+    let (kind, payload) = match (wire.data, wire.text, wire.base64) {
+        (Some(data), ..) => (PayloadKind::Json, Cow::Borrowed(data.get().as_bytes())),
+        (_, Some(text), _) => (PayloadKind::Text, Cow::Owned(text.into_owned().into_bytes())),
+        (.., Some(base64)) => {
+            let bytes = STANDARD.decode(base64.as_bytes()).map_err(|_| bad("valid base64"))?;
+            (PayloadKind::Bytes, Cow::Owned(bytes))
+        }
+        _ => return Err(bad("payload")),
+    };
+    let sequence = wire.sequence.and_then(Sequence::new).ok_or_else(|| bad("sequence"))?;
+    Ok(ServerRecord::Publication {
+        topic: TopicRef::Name(wire.topic.ok_or_else(|| bad("topic"))?),
+        sequence: SequenceRef::Full(sequence),
+        kind,
+        payload,
+    })
+}
+
+fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
+    let id = wire.id.map(CommandId);
+    let name = |text: &str| TopicName::parse(text, limits).ok();
+    let selectors = |texts: Option<Vec<Cow<'_, str>>>| -> Option<Vec<Selector>> {
+        texts?.iter().map(|text| Selector::parse(text, limits).ok()).collect()
+    };
+    let refusal = |code: Option<u16>, error: Option<Cow<'_, str>>| {
+        Some(Refusal::new(Code::from_number(code?)?, error?))
+    };
+    Some(match &*wire.kind {
+        "welcome" => Event::Welcome {
+            id,
+            session: wire.session?.into_owned(),
+            node: wire.node?.into_owned(),
+            version: wire.version?.into_owned(),
+            payload_bytes_max: wire.limits?.payload_bytes_max,
+        },
+        "subscribed" => Event::Subscribed(Subscribed {
+            id,
+            selectors: selectors(wire.selectors)?,
+            topics: wire
+                .topics?
+                .into_iter()
+                .map(|topic| {
+                    Some(SubscribedTopic {
+                        topic: name(&topic.topic)?,
+                        number: topic.number,
+                        epoch: Epoch::new(&topic.epoch),
+                        head: Sequence::new(topic.head)?,
+                        start: Sequence::new(topic.start)?,
+                        recovered: topic.recovered,
+                    })
+                })
+                .collect::<Option<_>>()?,
+        }),
+        "unsubscribed" => Event::Unsubscribed { id, selectors: selectors(wire.selectors)? },
+        "topic" => Event::Topic(SubscribedTopic {
+            topic: name(&wire.topic?)?,
+            number: wire.number?,
+            epoch: Epoch::new(&wire.epoch?),
+            head: Sequence::new(wire.head?)?,
+            start: Sequence::new(wire.start?)?,
+            recovered: wire.recovered,
+        }),
+        "gap" => Event::Gap(Gap {
+            topic: name(&wire.topic?)?,
+            number: wire.number?,
+            epoch: Epoch::new(&wire.epoch?),
+            from: wire.from.map(|from| Sequence::new(from).ok_or(())).transpose().ok()?,
+            to: Sequence::new(wire.to?)?,
+            reason: GapReason::from_name(&wire.reason?)?,
+        }),
+        "published" => Event::Published {
+            id,
+            topic: name(&wire.topic?)?,
+            position: Position {
+                epoch: Epoch::new(&wire.epoch?),
+                sequence: Sequence::new(wire.sequence?)?,
+            },
+            level: (wire.level? == "memory").then_some(AckLevel::Memory)?,
+        },
+        "refused" => Event::Refused { id, refusal: refusal(wire.code, wire.error)? },
+        "pong" => Event::Pong { id },
+        "closing" => Event::Closing {
+            refusal: refusal(wire.code, wire.error)?,
+            retry_after_ms: wire.retry_after_ms?,
+        },
+        _ => return None,
+    })
+}

@@ -1,0 +1,127 @@
+//! The native dialect: one set of commands and events, as JSON and as binary records.
+//!
+//! docs/protocol.md, sections 3 to 6, is normative; its vectors are run by the tests.
+
+pub mod binary;
+mod encode;
+pub mod json;
+mod varint;
+mod wire;
+
+pub use encode::{Encoding, MessageBuilder};
+
+use model::{CommandId, Event, PayloadKind, Refusal, Sequence};
+
+/// A command that could not be read, and its id if that could.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecoded {
+    /// Which command.
+    pub id: Option<CommandId>,
+    /// What is wrong with it.
+    pub refusal: Refusal,
+}
+
+/// What a client hears from a server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServerRecord<'a> {
+    /// Anything but a publication.
+    Event(Event),
+    /// The answer to a binary `publish`.
+    Published {
+        /// Which command.
+        id: CommandId,
+        /// The place it was given.
+        sequence: Sequence,
+        /// The life of the numbering.
+        epoch: String,
+    },
+    /// A publication.
+    Publication {
+        /// Which topic.
+        topic: TopicRef<'a>,
+        /// Which place in it.
+        sequence: SequenceRef,
+        /// What the payload is.
+        kind: PayloadKind,
+        /// The payload.
+        payload: std::borrow::Cow<'a, [u8]>,
+    },
+}
+
+/// How a record names its topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TopicRef<'a> {
+    /// By name (JSON).
+    Name(std::borrow::Cow<'a, str>),
+    /// By number (binary).
+    Number(u32),
+}
+
+/// How a record tells its sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SequenceRef {
+    /// Whole.
+    Full(Sequence),
+    /// By its low 16 bits.
+    Low(u16),
+}
+
+impl SequenceRef {
+    /// The sequence, for a client whose last one in that topic was `last`: the smallest greater
+    /// one with these low bits.
+    pub fn resolve(self, last: Sequence) -> Option<Sequence> {
+        match self {
+            Self::Full(sequence) => Some(sequence),
+            Self::Low(low) => {
+                let next = last.get() + 1;
+                let ahead = u64::from(low.wrapping_sub(next as u16));
+                Sequence::new(next + ahead)
+            }
+        }
+    }
+}
+
+/// A server's message that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRecord {
+    /// What is wrong with it.
+    pub text: String,
+}
+
+impl std::fmt::Display for BadRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot read the server's message: {}", self.text)
+    }
+}
+
+impl std::error::Error for BadRecord {}
+
+/// What a payload must be to be what its kind says.
+pub(crate) fn check_payload(kind: PayloadKind, bytes: &[u8]) -> Result<(), Refusal> {
+    let why = match kind {
+        PayloadKind::Bytes => return Ok(()),
+        PayloadKind::Text => match simdutf8::basic::from_utf8(bytes) {
+            Ok(_) => return Ok(()),
+            Err(_) => "it is said to be text and is not UTF-8; send it as bytes".to_owned(),
+        },
+        PayloadKind::Json => match serde_json::from_slice::<serde::de::IgnoredAny>(bytes) {
+            Ok(_) if simdutf8::basic::from_utf8(bytes).is_ok() => return Ok(()),
+            Ok(_) => "it is said to be JSON and is not UTF-8; mend it".to_owned(),
+            Err(error) => format!("it is said to be JSON and does not parse ({error}); mend it"),
+        },
+    };
+    Err(Refusal::new(model::Code::BadPayload, format!("cannot publish the payload: {why}")))
+}
+
+pub(crate) fn check_payload_len(len: usize, bytes_max: usize) -> Result<(), Refusal> {
+    if len <= bytes_max {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        model::Code::PayloadTooLarge,
+        format!(
+            "cannot publish the payload: it has {len} bytes and payload_bytes_max is {bytes_max}; \
+             send less at a time, or raise the limit in the configuration"
+        ),
+    ))
+}

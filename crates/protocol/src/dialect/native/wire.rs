@@ -1,0 +1,130 @@
+//! The shapes of JSON messages. They are converted at once: nothing inside depends on them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// A command as it stands on the wire; which members it needs depends on `type`.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct WireCommand<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    #[serde(rename = "type", borrow)]
+    pub kind: Cow<'a, str>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub topics: Option<Vec<Cow<'a, str>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<WireStart>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub positions: Option<BTreeMap<String, WirePosition>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub conflation: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub data: Option<&'a RawValue>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub text: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub base64: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub client: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<bool>,
+}
+
+/// `"snapshot"`, `"now"`, `{"last":N}` or a position.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+pub(super) enum WireStart {
+    Word(String),
+    Last { last: u64 },
+    Position(WirePosition),
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct WirePosition {
+    pub epoch: String,
+    pub sequence: u64,
+}
+
+/// An event as it stands on the wire.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct WireEvent<'a> {
+    #[serde(rename = "type", borrow)]
+    pub kind: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub version: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<WireLimits>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub selectors: Option<Vec<Cow<'a, str>>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub topics: Option<Vec<WireTopic<'a>>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovered: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u64>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub level: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<u16>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub data: Option<&'a RawValue>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub text: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub base64: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct WireLimits {
+    pub payload_bytes_max: usize,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct WireTopic<'a> {
+    #[serde(borrow)]
+    pub topic: Cow<'a, str>,
+    pub number: u32,
+    #[serde(borrow)]
+    pub epoch: Cow<'a, str>,
+    pub head: u64,
+    pub start: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovered: Option<bool>,
+}

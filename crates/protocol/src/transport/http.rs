@@ -1,0 +1,425 @@
+//! HTTP/1.1 heads and bodies, as far as the engine needs them. RFC 9112.
+//!
+//! Ordinary requests go on as values to the ordinary HTTP stack; this reads them off the wire
+//! strictly, so that nobody behind or before us reads them differently (request smuggling).
+
+use model::{Code, Limits, Refusal};
+
+/// The head of a request: method, target and fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestHead {
+    /// `GET`, `POST`, …
+    pub method: String,
+    /// Path and query, as sent.
+    pub target: String,
+    /// 0 for HTTP/1.0, 1 for HTTP/1.1.
+    pub version_minor: u8,
+    /// Names in lower case, values trimmed, in order.
+    pub fields: Vec<(String, String)>,
+}
+
+impl RequestHead {
+    /// The first field called `name` (in lower case).
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The target without its query.
+    pub fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or("")
+    }
+
+    /// Whether the list in field `name` has `token`, in any case.
+    pub fn has_token(&self, name: &str, token: &str) -> bool {
+        let mut values = self.fields.iter().filter(|(known, _)| known == name);
+        values.any(|(_, value)| value.split(',').any(|t| t.trim().eq_ignore_ascii_case(token)))
+    }
+
+    /// Whether the connection may serve another request after this one. RFC 9112, section 9.3.
+    pub fn keep_alive(&self) -> bool {
+        match self.version_minor {
+            0 => self.has_token("connection", "keep-alive"),
+            _ => !self.has_token("connection", "close"),
+        }
+    }
+
+    /// Whether the client wants to go on with WebSocket.
+    pub fn wants_websocket(&self) -> bool {
+        self.has_token("connection", "upgrade") && self.has_token("upgrade", "websocket")
+    }
+
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub fn expects_continue(&self) -> bool {
+        self.has_token("expect", "100-continue")
+    }
+
+    fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.fields.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Reads a request head from the front of `bytes`; answers it with the bytes that it took, or
+/// `None` while it is not all there.
+///
+/// # Errors
+/// A head that breaks RFC 9112 or a limit; the connection is of no more use.
+pub fn parse_head(bytes: &[u8], limits: &Limits) -> Result<Option<(RequestHead, usize)>, Refusal> {
+    let mut fields = vec![httparse::EMPTY_HEADER; limits.head_fields_max];
+    let mut request = httparse::Request::new(&mut fields);
+    match request.parse(bytes) {
+        Ok(httparse::Status::Complete(len)) if len <= limits.head_bytes_max => {
+            let fields = request.headers.iter().map(field).collect::<Result<_, _>>()?;
+            let head = RequestHead {
+                method: request.method.unwrap_or("").to_owned(),
+                target: request.path.unwrap_or("").to_owned(),
+                version_minor: request.version.unwrap_or(1),
+                fields,
+            };
+            Ok(Some((head, len)))
+        }
+        Ok(httparse::Status::Partial) if bytes.len() < limits.head_bytes_max => Ok(None),
+        Ok(_) => Err(bad_request(format!(
+            "it is longer than head_bytes_max, {}; send fewer or shorter header fields",
+            limits.head_bytes_max
+        ))),
+        Err(httparse::Error::TooManyHeaders) => Err(bad_request(format!(
+            "it has more header fields than head_fields_max, {}; send fewer",
+            limits.head_fields_max
+        ))),
+        Err(error) => Err(bad_request(format!("{error}; send HTTP/1.1 as in RFC 9112"))),
+    }
+}
+
+fn field(header: &httparse::Header<'_>) -> Result<(String, String), Refusal> {
+    let value = std::str::from_utf8(header.value).map_err(|_| {
+        bad_request(format!("the value of `{}` is not UTF-8; send plain text", header.name))
+    })?;
+    Ok((header.name.to_ascii_lowercase(), value.trim().to_owned()))
+}
+
+fn bad_request(why: String) -> Refusal {
+    Refusal::new(Code::BadRequest, format!("cannot read the HTTP request: {why}"))
+}
+
+/// Reads the body that follows a request head.
+#[derive(Debug)]
+pub struct BodyReader {
+    state: BodyState,
+    body: Vec<u8>,
+    line: Vec<u8>,
+    body_bytes_max: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyState {
+    /// So many bytes are to come.
+    Sized(usize),
+    ChunkSize,
+    Chunk(usize),
+    ChunkEnd,
+    Trailer,
+    Done,
+}
+
+impl BodyReader {
+    /// A reader of the body that `head` announces.
+    ///
+    /// # Errors
+    /// A length that is no number, said twice differently, said beside chunking, or too large.
+    pub fn new(head: &RequestHead, limits: &Limits) -> Result<Self, Refusal> {
+        let body_bytes_max = limits.body_bytes_max;
+        let mut lengths = head.values("content-length");
+        let encodings: Vec<&str> = head.values("transfer-encoding").collect();
+        let state = match (lengths.next(), encodings.as_slice()) {
+            (None, []) => BodyState::Done,
+            (None, [only]) if only.eq_ignore_ascii_case("chunked") && head.version_minor == 1 => {
+                BodyState::ChunkSize
+            }
+            (None, _) => {
+                let why = "its Transfer-Encoding is not understood; send chunked or a length";
+                return Err(bad_request(why.into()));
+            }
+            (Some(_), [_, ..]) => {
+                let why = "it has both Content-Length and Transfer-Encoding; send one of them";
+                return Err(bad_request(why.into()));
+            }
+            (Some(length), []) => {
+                if lengths.any(|other| other != length) {
+                    let why = "it has two different Content-Lengths; send one";
+                    return Err(bad_request(why.into()));
+                }
+                let is_number = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
+                let count = length.parse().ok().filter(|_| is_number).ok_or_else(|| {
+                    bad_request(format!("Content-Length `{length}` is no number; send one"))
+                })?;
+                match count {
+                    0 => BodyState::Done,
+                    count if count > body_bytes_max => return Err(too_large(body_bytes_max)),
+                    count => BodyState::Sized(count),
+                }
+            }
+        };
+        Ok(Self { state, body: Vec::new(), line: Vec::new(), body_bytes_max })
+    }
+
+    /// Takes what belongs to the body from the front of `input`; answers how many bytes.
+    ///
+    /// # Errors
+    /// A chunk that breaks RFC 9112, section 7.1, or a body that grows too large.
+    pub fn handle_bytes(&mut self, input: &[u8]) -> Result<usize, Refusal> {
+        let mut taken = 0;
+        while taken < input.len() && self.state != BodyState::Done {
+            taken += self.step(&input[taken..])?;
+        }
+        Ok(taken)
+    }
+
+    /// Whether the whole body has arrived.
+    pub fn is_done(&self) -> bool {
+        self.state == BodyState::Done
+    }
+
+    /// The body, once it is done.
+    pub fn into_body(self) -> Vec<u8> {
+        self.body
+    }
+
+    fn step(&mut self, input: &[u8]) -> Result<usize, Refusal> {
+        match self.state {
+            BodyState::Sized(left) | BodyState::Chunk(left) => {
+                let count = left.min(input.len());
+                self.body.extend_from_slice(&input[..count]);
+                self.state = match (self.state, left - count) {
+                    (BodyState::Sized(_), 0) => BodyState::Done,
+                    (BodyState::Sized(_), left) => BodyState::Sized(left),
+                    (_, 0) => BodyState::ChunkEnd,
+                    (_, left) => BodyState::Chunk(left),
+                };
+                Ok(count)
+            }
+            BodyState::ChunkSize => self.line_step(input, Self::handle_chunk_size),
+            BodyState::ChunkEnd => self.line_step(input, Self::handle_chunk_end),
+            BodyState::Trailer => self.line_step(input, Self::handle_trailer),
+            BodyState::Done => Ok(0),
+        }
+    }
+
+    fn line_step(
+        &mut self,
+        input: &[u8],
+        handle: fn(&mut Self, Vec<u8>) -> Result<(), Refusal>,
+    ) -> Result<usize, Refusal> {
+        const LINE_BYTES_MAX: usize = 4096;
+        let end = input.iter().position(|byte| *byte == b'\n');
+        let count = end.map_or(input.len(), |at| at + 1);
+        self.line.extend_from_slice(&input[..count]);
+        if self.line.len() > LINE_BYTES_MAX {
+            return Err(bad_request("a line between chunks is too long; shorten it".into()));
+        }
+        if end.is_some() {
+            let line = std::mem::take(&mut self.line);
+            handle(self, line)?;
+        }
+        Ok(count)
+    }
+
+    fn handle_chunk_size(&mut self, line: Vec<u8>) -> Result<(), Refusal> {
+        let size = match httparse::parse_chunk_size(&line) {
+            Ok(httparse::Status::Complete((_, size))) => size,
+            _ => return Err(bad_request("a chunk size is no number; send hexadecimal".into())),
+        };
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        if size > self.body_bytes_max - self.body.len() {
+            return Err(too_large(self.body_bytes_max));
+        }
+        self.state = if size == 0 { BodyState::Trailer } else { BodyState::Chunk(size) };
+        Ok(())
+    }
+
+    fn handle_chunk_end(&mut self, line: Vec<u8>) -> Result<(), Refusal> {
+        if line != b"\r\n" {
+            return Err(bad_request(
+                "a chunk is longer than its size said; mend the sender".into(),
+            ));
+        }
+        self.state = BodyState::ChunkSize;
+        Ok(())
+    }
+
+    fn handle_trailer(&mut self, line: Vec<u8>) -> Result<(), Refusal> {
+        if line == b"\r\n" {
+            self.state = BodyState::Done;
+        }
+        Ok(())
+    }
+}
+
+fn too_large(body_bytes_max: usize) -> Refusal {
+    let text = format!(
+        "cannot take the request's body: it has more bytes than body_bytes_max, {body_bytes_max}; \
+         send less at a time, or raise the limit in the configuration"
+    );
+    Refusal::new(Code::PayloadTooLarge, text)
+}
+
+/// How a response's body is delimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLen {
+    /// It has so many bytes.
+    Bytes(u64),
+    /// It comes in chunks.
+    Chunked,
+}
+
+/// Appends a response head. `fields` come before those that delimit the body.
+pub fn encode_response_head(
+    status: u16,
+    fields: &[(&str, &str)],
+    body: BodyLen,
+    keep_alive: bool,
+    out: &mut Vec<u8>,
+) {
+    let mut line = |text: &str| out.extend_from_slice(text.as_bytes());
+    line(&format!("HTTP/1.1 {status} {}\r\n", reason(status)));
+    for (name, value) in fields {
+        line(&format!("{name}: {value}\r\n"));
+    }
+    match body {
+        BodyLen::Bytes(count) => line(&format!("content-length: {count}\r\n")),
+        BodyLen::Chunked => line("transfer-encoding: chunked\r\n"),
+    }
+    line(if keep_alive { "\r\n" } else { "connection: close\r\n\r\n" });
+}
+
+/// Appends one chunk of a chunked body; an empty one would end it, so it is left out.
+pub fn encode_chunk(bytes: &[u8], out: &mut Vec<u8>) {
+    if bytes.is_empty() {
+        return;
+    }
+    out.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the end of a chunked body.
+pub fn encode_last_chunk(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n\r\n");
+}
+
+/// The JSON body of an error, as in docs/protocol.md, section 7.
+pub fn refusal_body(refusal: &Refusal) -> String {
+    serde_json::json!({
+        "code": refusal.code.number(),
+        "word": refusal.code.word(),
+        "error": refusal.text,
+    })
+    .to_string()
+}
+
+/// Appends a whole error response.
+pub fn encode_refusal(refusal: &Refusal, keep_alive: bool, out: &mut Vec<u8>) {
+    let body = refusal_body(refusal);
+    let fields = [("content-type", "application/json")];
+    let len = BodyLen::Bytes(body.len() as u64);
+    encode_response_head(refusal.code.http_status(), &fields, len, keep_alive, out);
+    out.extend_from_slice(body.as_bytes());
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        101 => "Switching Protocols",
+        200 => "OK",
+        204 => "No Content",
+        304 => "Not Modified",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        503 => "Service Unavailable",
+        507 => "Insufficient Storage",
+        _ => "Status",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(text: &str) -> RequestHead {
+        let parsed = parse_head(text.as_bytes(), &Limits::default()).expect("a valid head");
+        parsed.expect("a whole head").0
+    }
+
+    #[test]
+    fn a_head_is_read_whole_or_not_at_all() {
+        let text = "GET /a?b=c HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\n\r\nrest";
+        let whole = text.len() - 4;
+        for end in 0..whole {
+            let part = parse_head(&text.as_bytes()[..end], &Limits::default());
+            assert_eq!(part, Ok(None), "{end} bytes");
+        }
+        let (head, taken) =
+            parse_head(text.as_bytes(), &Limits::default()).expect("valid").expect("whole");
+        assert_eq!((taken, head.path(), head.field("host")), (whole, "/a", Some("x")));
+        assert!(head.has_token("connection", "upgrade") && head.keep_alive());
+    }
+
+    #[test]
+    fn bad_heads_are_refused_with_a_reason() {
+        let limits = Limits { head_bytes_max: 100, head_fields_max: 2, ..Limits::default() };
+        let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(200));
+        let cases = [
+            ("GET\0/ HTTP/1.1\r\n\r\n", "RFC 9112"),
+            (long.as_str(), "head_bytes_max"),
+            ("GET / HTTP/1.1\r\na: 1\r\nb: 2\r\nc: 3\r\n\r\n", "head_fields_max"),
+        ];
+        for (text, part) in cases {
+            let refusal = parse_head(text.as_bytes(), &limits).expect_err(text);
+            assert!(refusal.text.contains(part), "{text}: {refusal}");
+        }
+    }
+
+    fn check_body(fields: &str, body: &str, expected: Result<&str, &str>) {
+        let head = head(&format!("POST / HTTP/1.1\r\n{fields}\r\n"));
+        for piece in [1, 3, 1000] {
+            let result = BodyReader::new(&head, &Limits::default()).and_then(|mut reader| {
+                for bytes in body.as_bytes().chunks(piece) {
+                    reader.handle_bytes(bytes)?;
+                }
+                assert!(reader.is_done(), "{fields} {body}");
+                Ok(reader.into_body())
+            });
+            match (&result, expected) {
+                (Ok(body), Ok(expected)) => assert_eq!(body, expected.as_bytes()),
+                (Err(refusal), Err(part)) => assert!(refusal.text.contains(part), "{refusal}"),
+                _ => panic!("{fields} {body}: {result:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn bodies_are_read_in_any_pieces() {
+        check_body("", "", Ok(""));
+        check_body("Content-Length: 5\r\n", "hello", Ok("hello"));
+        check_body("Content-Length: 5\r\nContent-Length: 5\r\n", "hello", Ok("hello"));
+        let chunked = "Transfer-Encoding: chunked\r\n";
+        check_body(chunked, "5\r\nhello\r\n1;x=y\r\n!\r\n0\r\nT: 1\r\n\r\n", Ok("hello!"));
+    }
+
+    #[test]
+    fn ambiguous_bodies_are_refused() {
+        check_body("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "", Err("both"));
+        check_body("Content-Length: 5\r\nContent-Length: 6\r\n", "", Err("two different"));
+        check_body("Content-Length: +5\r\n", "", Err("no number"));
+        check_body("Content-Length: 99999999\r\n", "", Err("body_bytes_max"));
+        check_body("Transfer-Encoding: gzip, chunked\r\n", "", Err("not understood"));
+        check_body("Transfer-Encoding: chunked\r\n", "zz\r\n", Err("no number"));
+        check_body("Transfer-Encoding: chunked\r\n", "1\r\nab\r\n", Err("longer than"));
+        check_body("Transfer-Encoding: chunked\r\n", "fffffff\r\n", Err("body_bytes_max"));
+    }
+}

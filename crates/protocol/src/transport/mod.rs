@@ -1,0 +1,4 @@
+//! How frames travel.
+
+pub mod http;
+pub mod websocket;

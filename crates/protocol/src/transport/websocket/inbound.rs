@@ -1,0 +1,543 @@
+//! Frames in. A connection with nothing half-received holds no buffer.
+
+use model::{Code, Limits, Refusal};
+
+use super::unmask::apply_mask;
+
+/// Which end of the connection we are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// We receive masked frames.
+    Server,
+    /// We receive unmasked frames.
+    Client,
+}
+
+/// A whole message, or a control frame.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// UTF-8 text.
+    Text(&'a str),
+    /// Any bytes.
+    Binary(&'a [u8]),
+    /// To be answered with a pong that echoes it.
+    Ping(&'a [u8]),
+    /// Answers a ping, or comes unasked.
+    Pong(&'a [u8]),
+    /// The peer's last frame: code and reason, if it gave one.
+    Close(Option<(u16, &'a str)>),
+}
+
+/// Received bytes, and how many of them were taken.
+#[derive(Debug)]
+pub struct Unread<'b> {
+    bytes: &'b mut [u8],
+    taken: usize,
+}
+
+impl<'b> Unread<'b> {
+    /// Bytes as they were received; they are unmasked in place.
+    pub fn new(bytes: &'b mut [u8]) -> Self {
+        Self { bytes, taken: 0 }
+    }
+
+    /// How many bytes were taken so far.
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+}
+
+/// Why frames cannot be read any further. The connection is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// A reserved bit is set, though no extension was agreed.
+    ReservedBit,
+    /// The opcode means nothing.
+    UnknownOpcode(u8),
+    /// A client's frame is not masked, or a server's is.
+    WrongMask,
+    /// A control frame is fragmented or longer than 125 bytes.
+    BadControlFrame,
+    /// A message starts within another, or goes on though none was begun.
+    BadContinuation,
+    /// A close frame's payload breaks section 5.5.1.
+    BadClose,
+    /// Text that is not UTF-8.
+    BadUtf8,
+    /// A message of more bytes than the limit.
+    TooLarge {
+        /// The limit.
+        bytes_max: usize,
+    },
+}
+
+impl FrameError {
+    /// The close code that tells the peer. RFC 6455, section 7.4.1.
+    pub fn close_code(self) -> u16 {
+        match self {
+            Self::BadUtf8 => 1007,
+            Self::TooLarge { .. } => 1009,
+            _ => 1002,
+        }
+    }
+
+    /// The same in our words.
+    pub fn refusal(self) -> Refusal {
+        let (code, why) = match self {
+            Self::ReservedBit => {
+                (Code::BadFrame, "a reserved bit is set; agree on extensions first".to_owned())
+            }
+            Self::UnknownOpcode(opcode) => {
+                (Code::BadFrame, format!("opcode {opcode} means nothing; send 0, 1, 2, 8, 9 or 10"))
+            }
+            Self::WrongMask => {
+                (Code::BadFrame, "clients mask their frames and servers do not; mend it".to_owned())
+            }
+            Self::BadControlFrame => (
+                Code::BadFrame,
+                "a control frame is fragmented or longer than 125 bytes; send it whole".to_owned(),
+            ),
+            Self::BadContinuation => (
+                Code::BadFrame,
+                "fragments of two messages are mixed up; end one message first".to_owned(),
+            ),
+            Self::BadClose => (
+                Code::BadFrame,
+                "a close frame has a bad code or reason; send a valid one".to_owned(),
+            ),
+            Self::BadUtf8 => {
+                (Code::BadUtf8, "text is not UTF-8; send UTF-8, or a binary message".to_owned())
+            }
+            Self::TooLarge { bytes_max } => (
+                Code::MessageTooLarge,
+                format!(
+                    "a message is larger than message_bytes_max, {bytes_max}; send smaller ones, \
+                     or raise the limit in the configuration"
+                ),
+            ),
+        };
+        Refusal::new(code, format!("cannot read the WebSocket frame: {why}"))
+    }
+}
+
+/// The receiving side of one connection. 8 bytes while nothing is half-received.
+#[derive(Debug, Default)]
+pub struct Inbound {
+    partial: Option<Box<Partial>>,
+}
+
+/// What arrived of a message or frame that is not whole yet.
+#[derive(Debug, Default)]
+struct Partial {
+    /// The header of the next frame, as far as it arrived.
+    header: Vec<u8>,
+    /// The frame whose payload is arriving.
+    frame: Option<Arriving>,
+    /// The payload of a control frame that is arriving, or of the one just handed out.
+    control: Vec<u8>,
+    /// The payload of the message so far, unmasked, or of the one just handed out.
+    message: Vec<u8>,
+    /// What the fragmented message is; `None` outside of one.
+    kind: Option<MessageKind>,
+    /// The buffer above was handed out and is to be emptied.
+    is_handed_out: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MessageKind {
+    Text,
+    Binary,
+}
+
+/// A frame whose header arrived.
+#[derive(Clone, Copy, Debug)]
+struct Arriving {
+    header: Header,
+    /// Bytes of payload taken so far.
+    taken: usize,
+}
+
+/// A frame header that obeys the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    is_final: bool,
+    opcode: u8,
+    mask: Option<[u8; 4]>,
+    payload_len: usize,
+    header_len: usize,
+}
+
+const CONTROL: u8 = 8;
+const HEADER_BYTES_MAX: usize = 14;
+
+impl Inbound {
+    /// The next whole message or control frame in `input`, or `None` when all of it was taken.
+    ///
+    /// A message that lies whole in `input` is unmasked in place and not copied.
+    ///
+    /// # Errors
+    /// Anything that breaks RFC 6455 or the limit on a message's bytes.
+    pub fn poll_message<'a>(
+        &'a mut self,
+        input: &'a mut Unread<'_>,
+        role: Role,
+        limits: &Limits,
+    ) -> Result<Option<Message<'a>>, FrameError> {
+        self.drop_handed_out();
+        if self.partial.is_none() && is_whole_message(input.rest(), role, limits)? {
+            return whole_message(input, role, limits).map(Some);
+        }
+        if input.rest().is_empty() {
+            return Ok(None);
+        }
+        let partial = self.partial.get_or_insert_default();
+        while !input.rest().is_empty() {
+            if let Some(handed) = partial.take(input, role, limits)? {
+                partial.is_handed_out = true;
+                return partial.hand_out(handed).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn drop_handed_out(&mut self) {
+        let Some(partial) = &mut self.partial else { return };
+        if partial.is_handed_out {
+            partial.is_handed_out = false;
+            partial.control.clear();
+            if partial.kind.is_none() {
+                partial.message = Vec::new();
+            }
+            if partial.kind.is_none() && partial.frame.is_none() && partial.header.is_empty() {
+                self.partial = None;
+            }
+        }
+    }
+}
+
+/// Whether the next thing in `bytes` is an unfragmented message or control frame, all there.
+fn is_whole_message(bytes: &[u8], role: Role, limits: &Limits) -> Result<bool, FrameError> {
+    let Some(header) = read_header(bytes, role, limits.message_bytes_max)? else {
+        return Ok(false);
+    };
+    let is_there = bytes.len() - header.header_len >= header.payload_len;
+    Ok(is_there && header.is_final && header.opcode != 0)
+}
+
+fn whole_message<'a>(
+    input: &'a mut Unread<'_>,
+    role: Role,
+    limits: &Limits,
+) -> Result<Message<'a>, FrameError> {
+    let header = read_header(input.rest(), role, limits.message_bytes_max)?;
+    let header = header.expect("a whole message has a whole header");
+    let start = input.taken + header.header_len;
+    input.taken = start + header.payload_len;
+    let payload = &mut input.bytes[start..start + header.payload_len];
+    if let Some(mask) = header.mask {
+        apply_mask(payload, mask, 0);
+    }
+    message_of(header.opcode, payload)
+}
+
+/// Reads a header from the front of `bytes`, or `None` while it is not all there.
+fn read_header(
+    bytes: &[u8],
+    role: Role,
+    payload_bytes_max: usize,
+) -> Result<Option<Header>, FrameError> {
+    let [first, second, ..] = *bytes else { return Ok(None) };
+    let (is_final, opcode) = (first & 0x80 != 0, first & 0x0F);
+    let (is_masked, short_len) = (second & 0x80 != 0, second & 0x7F);
+    if first & 0x70 != 0 {
+        return Err(FrameError::ReservedBit);
+    }
+    if matches!(opcode, 3..=7 | 11..) {
+        return Err(FrameError::UnknownOpcode(opcode));
+    }
+    if is_masked != (role == Role::Server) {
+        return Err(FrameError::WrongMask);
+    }
+    if opcode >= CONTROL && (!is_final || short_len > 125) {
+        return Err(FrameError::BadControlFrame);
+    }
+    let (payload_len, len_bytes) = match short_len {
+        126 => match bytes.get(2..4) {
+            Some(&[a, b]) => (u64::from(u16::from_be_bytes([a, b])), 2),
+            _ => return Ok(None),
+        },
+        127 => match bytes.get(2..10) {
+            Some(&[a, b, c, d, e, f, g, h]) => (u64::from_be_bytes([a, b, c, d, e, f, g, h]), 8),
+            _ => return Ok(None),
+        },
+        short => (u64::from(short), 0),
+    };
+    let payload_len = usize::try_from(payload_len).unwrap_or(usize::MAX);
+    if payload_len > payload_bytes_max {
+        return Err(FrameError::TooLarge { bytes_max: payload_bytes_max });
+    }
+    let mask_at = 2 + len_bytes;
+    let (mask, header_len) = match (is_masked, bytes.get(mask_at..mask_at + 4)) {
+        (false, _) => (None, mask_at),
+        (true, Some(&[a, b, c, d])) => (Some([a, b, c, d]), mask_at + 4),
+        (true, _) => return Ok(None),
+    };
+    Ok(Some(Header { is_final, opcode, mask, payload_len, header_len }))
+}
+
+/// What is to be handed out from the buffers of a [`Partial`].
+#[derive(Clone, Copy, Debug)]
+enum Handed {
+    Control(u8),
+    Message(MessageKind),
+}
+
+impl Partial {
+    /// Takes one step's worth of `input`: a header, or payload.
+    fn take(
+        &mut self,
+        input: &mut Unread<'_>,
+        role: Role,
+        limits: &Limits,
+    ) -> Result<Option<Handed>, FrameError> {
+        match self.frame {
+            None => {
+                self.take_header(input, role, limits)?;
+                match self.frame {
+                    Some(arriving) if arriving.header.payload_len == 0 => self.end_frame(arriving),
+                    _ => Ok(None),
+                }
+            }
+            Some(mut arriving) => {
+                let Header { opcode, mask, payload_len, .. } = arriving.header;
+                let count = (payload_len - arriving.taken).min(input.rest().len());
+                let piece = &mut input.bytes[input.taken..input.taken + count];
+                if let Some(mask) = mask {
+                    apply_mask(piece, mask, arriving.taken);
+                }
+                let buffer = if opcode >= CONTROL { &mut self.control } else { &mut self.message };
+                buffer.extend_from_slice(piece);
+                input.taken += count;
+                arriving.taken += count;
+                self.frame = Some(arriving);
+                if arriving.taken == payload_len { self.end_frame(arriving) } else { Ok(None) }
+            }
+        }
+    }
+
+    fn take_header(
+        &mut self,
+        input: &mut Unread<'_>,
+        role: Role,
+        limits: &Limits,
+    ) -> Result<(), FrameError> {
+        let before = self.header.len();
+        let wanted = input.rest().len().min(HEADER_BYTES_MAX - before);
+        self.header.extend_from_slice(&input.rest()[..wanted]);
+        let room = limits.message_bytes_max - self.message.len().min(limits.message_bytes_max);
+        let header =
+            read_header(&self.header, role, room.max(125)).map_err(|error| match error {
+                FrameError::TooLarge { .. } => {
+                    FrameError::TooLarge { bytes_max: limits.message_bytes_max }
+                }
+                other => other,
+            })?;
+        let Some(header) = header else {
+            input.taken += wanted;
+            return Ok(());
+        };
+        let is_too_large = header.opcode < CONTROL && header.payload_len > room;
+        if is_too_large {
+            return Err(FrameError::TooLarge { bytes_max: limits.message_bytes_max });
+        }
+        input.taken += header.header_len - before;
+        self.header.clear();
+        match (header.opcode, self.kind) {
+            (0, None) | (1 | 2, Some(_)) => return Err(FrameError::BadContinuation),
+            (1, None) => self.kind = Some(MessageKind::Text),
+            (2, None) => self.kind = Some(MessageKind::Binary),
+            _ => {}
+        }
+        self.frame = Some(Arriving { header, taken: 0 });
+        Ok(())
+    }
+
+    fn end_frame(&mut self, arriving: Arriving) -> Result<Option<Handed>, FrameError> {
+        self.frame = None;
+        let Header { opcode, is_final, .. } = arriving.header;
+        if opcode >= CONTROL {
+            return Ok(Some(Handed::Control(opcode)));
+        }
+        if !is_final {
+            return Ok(None);
+        }
+        Ok(self.kind.take().map(Handed::Message))
+    }
+
+    fn hand_out(&self, handed: Handed) -> Result<Message<'_>, FrameError> {
+        match handed {
+            Handed::Control(opcode) => message_of(opcode, &self.control),
+            Handed::Message(MessageKind::Text) => message_of(1, &self.message),
+            Handed::Message(MessageKind::Binary) => message_of(2, &self.message),
+        }
+    }
+}
+
+fn message_of(opcode: u8, payload: &[u8]) -> Result<Message<'_>, FrameError> {
+    match opcode {
+        1 => text_of(payload).map(Message::Text),
+        8 => close_of(payload).map(Message::Close),
+        9 => Ok(Message::Ping(payload)),
+        10 => Ok(Message::Pong(payload)),
+        _ => Ok(Message::Binary(payload)),
+    }
+}
+
+fn text_of(payload: &[u8]) -> Result<&str, FrameError> {
+    simdutf8::basic::from_utf8(payload).map_err(|_| FrameError::BadUtf8)
+}
+
+/// RFC 6455, sections 5.5.1 and 7.4.
+fn close_of(payload: &[u8]) -> Result<Option<(u16, &str)>, FrameError> {
+    match payload {
+        [] => Ok(None),
+        [_] => Err(FrameError::BadClose),
+        [high, low, reason @ ..] => {
+            let code = u16::from_be_bytes([*high, *low]);
+            match code {
+                1000..=1003 | 1007..=1014 | 3000..=4999 => Ok(Some((code, text_of(reason)?))),
+                _ => Err(FrameError::BadClose),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::websocket::{Opcode, encode_masked};
+
+    #[test]
+    fn an_idle_receiver_is_small() {
+        assert!(size_of::<Inbound>() <= 16);
+    }
+
+    fn limits() -> Limits {
+        Limits { message_bytes_max: 300, ..Limits::default() }
+    }
+
+    /// What a receiver says to `bytes` that arrive in `pieces`.
+    fn receive(bytes: &[u8], pieces: &[usize]) -> (Vec<String>, Option<FrameError>) {
+        let (mut inbound, mut told, mut at) = (Inbound::default(), Vec::new(), 0);
+        let mut pieces = pieces.iter().copied().chain(std::iter::repeat(usize::MAX));
+        while at < bytes.len() {
+            let count = pieces.next().unwrap_or(usize::MAX).clamp(1, bytes.len() - at);
+            let mut piece = bytes[at..at + count].to_vec();
+            at += count;
+            let mut input = Unread::new(&mut piece);
+            loop {
+                match inbound.poll_message(&mut input, Role::Server, &limits()) {
+                    Ok(Some(message)) => told.push(format!("{message:?}")),
+                    Ok(None) => break,
+                    Err(error) => return (told, Some(error)),
+                }
+            }
+        }
+        (told, None)
+    }
+
+    fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode_masked(Opcode::Text, payload, [1, 2, 3, 4], &mut out);
+        out[0] = first;
+        out
+    }
+
+    #[test]
+    fn messages_and_fragments_are_put_together() {
+        let bytes = [
+            frame(0x81, b"whole"),
+            frame(0x01, b"one "),
+            frame(0x89, b"ping in between"),
+            frame(0x00, b""),
+            frame(0x80, b"two"),
+            frame(0x82, &[0, 255]),
+            frame(0x81, b""),
+            frame(0x88, &[3, 232]),
+        ]
+        .concat();
+        let (told, error) = receive(&bytes, &[]);
+        assert_eq!(error, None);
+        let expected = [
+            "Text(\"whole\")",
+            "Ping([112, 105, 110, 103, 32, 105, 110, 32, 98, 101, 116, 119, 101, 101, 110])",
+            "Text(\"one two\")",
+            "Binary([0, 255])",
+            "Text(\"\")",
+            "Close(Some((1000, \"\")))",
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn broken_frames_are_told_apart() {
+        let unmasked = vec![0x81, 0];
+        let long_ping = frame(0x89, &[0; 126]);
+        let large = frame(0x82, &[0; 301]);
+        let two_halves = [frame(0x02, &[0; 200]), frame(0x80, &[0; 101])].concat();
+        let split_text = [frame(0x01, &[0xC3]), frame(0x80, &[0x28])].concat();
+        let cases = [
+            (frame(0xC1, b""), FrameError::ReservedBit),
+            (frame(0x83, b""), FrameError::UnknownOpcode(3)),
+            (unmasked, FrameError::WrongMask),
+            (frame(0x09, b""), FrameError::BadControlFrame),
+            (long_ping, FrameError::BadControlFrame),
+            (frame(0x80, b"x"), FrameError::BadContinuation),
+            ([frame(0x01, b"a"), frame(0x81, b"b")].concat(), FrameError::BadContinuation),
+            (frame(0x88, &[3]), FrameError::BadClose),
+            (frame(0x88, &[3, 237]), FrameError::BadClose),
+            (frame(0x81, &[0xFF]), FrameError::BadUtf8),
+            (split_text, FrameError::BadUtf8),
+            (large, FrameError::TooLarge { bytes_max: 300 }),
+            (two_halves, FrameError::TooLarge { bytes_max: 300 }),
+        ];
+        for (bytes, error) in cases {
+            for pieces in [&[][..], &[1; 400], &[3; 200]] {
+                assert_eq!(receive(&bytes, pieces).1, Some(error), "{bytes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_split_character_is_put_together() {
+        let bytes = [frame(0x01, &[0xC3]), frame(0x80, &[0xA4])].concat();
+        assert_eq!(receive(&bytes, &[1; 40]).0, ["Text(\"ä\")"]);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(
+            frames in prop::collection::vec(
+                (prop::sample::select(vec![0x01u8, 0x81, 0x02, 0x82, 0x00, 0x80, 0x89, 0x8A, 0x88]),
+                 prop::collection::vec(0x20u8..0x7F, 0..140)), 0..8),
+            pieces in prop::collection::vec(1usize..60, 0..30),
+        ) {
+            let bytes: Vec<u8> = frames.iter().flat_map(|(first, body)| frame(*first, body)).collect();
+            prop_assert_eq!(receive(&bytes, &pieces), receive(&bytes, &[]));
+        }
+
+        #[test]
+        fn no_bytes_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            pieces in prop::collection::vec(1usize..20, 0..20),
+        ) {
+            receive(&bytes, &pieces);
+        }
+    }
+}

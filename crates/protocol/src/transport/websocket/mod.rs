@@ -1,0 +1,15 @@
+//! WebSocket, RFC 6455: handshake, frames in, frames out. Both roles.
+
+mod encode;
+mod handshake;
+mod inbound;
+mod unmask;
+
+pub use encode::{
+    MessageWriter, Opcode, encode_close, encode_header, encode_masked, encode_ping, encode_pong,
+};
+pub use handshake::{
+    Handshake, Subprotocol, accept_handshake, accept_plain_handshake, check_handshake_response,
+    encode_handshake_request, encode_handshake_response,
+};
+pub use inbound::{FrameError, Inbound, Message, Role, Unread};

@@ -1,0 +1,232 @@
+//! Runs the vectors of docs/protocol.md in both directions, and holds its tables against the code.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use model::{
+    Code, Command, CommandId, Draft, Epoch, Limits, Moment, Payload, PayloadKind, Publication,
+    Publish, Sequence, TopicName,
+};
+use tidegate_protocol::native::{SequenceRef, ServerRecord, TopicRef, binary, json};
+
+const PROTOCOL: &str = include_str!("../../../docs/protocol.md");
+
+/// The lines of all blocks marked `vector KIND`.
+fn vectors(kind: &str) -> Vec<&'static str> {
+    let mut lines = Vec::new();
+    let mut is_inside = false;
+    for line in PROTOCOL.lines() {
+        if line.starts_with("```") {
+            is_inside = line == format!("```vector {kind}");
+        } else if is_inside {
+            lines.push(line);
+        }
+    }
+    assert!(!lines.is_empty(), "docs/protocol.md has vectors of {kind}");
+    lines
+}
+
+fn as_value(text: &[u8]) -> serde_json::Value {
+    serde_json::from_slice(text).expect("JSON")
+}
+
+#[test]
+fn json_commands_are_read_and_written() {
+    let limits = Limits::default();
+    for line in vectors("json-command") {
+        let (id, command) = json::decode_command(line, &limits).expect(line);
+        let mut written = Vec::new();
+        json::append_command(id, &command, &mut written);
+        let text = std::str::from_utf8(&written).expect("UTF-8");
+        let again = json::decode_command(text, &limits).expect(text);
+        assert_eq!(again, (id, command), "{line} was written as {text}");
+    }
+}
+
+#[test]
+fn json_events_are_read_and_written() {
+    let limits = Limits::default();
+    for line in vectors("json-event") {
+        let records = json::decode_server_message(line, &limits).expect(line);
+        let [ServerRecord::Event(event)] = &records[..] else { panic!("{line}") };
+        let mut written = Vec::new();
+        json::append_event(event, &mut written);
+        assert_eq!(as_value(&written), as_value(line.as_bytes()));
+        let mut control = Vec::new();
+        binary::append_event(event, &mut control);
+        assert_eq!(binary::decode_server_message(&control, &limits).expect(line), records);
+    }
+}
+
+fn publication(kind: PayloadKind, payload: &[u8], sequence: u64) -> Publication {
+    let now = Moment { elapsed: Duration::ZERO, unix_ms: 0 };
+    let sequence = Sequence::new(sequence).expect("small");
+    Publication::new(Payload::new(kind, payload), sequence, now)
+}
+
+#[test]
+fn json_publications_are_read_and_written_byte_for_byte() {
+    let limits = Limits::default();
+    for line in vectors("json-publication") {
+        let records = json::decode_server_message(line, &limits).expect(line);
+        let [ServerRecord::Publication { topic: TopicRef::Name(topic), sequence, kind, payload }] =
+            &records[..]
+        else {
+            panic!("{line}")
+        };
+        let SequenceRef::Full(sequence) = sequence else { panic!("{line}") };
+        let topic = TopicName::parse(topic, &limits).expect("valid");
+        let mut written = Vec::new();
+        let told = publication(*kind, payload, sequence.get());
+        json::append_publication(&topic, &told, &mut written);
+        assert_eq!(String::from_utf8(written).expect("UTF-8"), line);
+    }
+}
+
+/// `key=value` words of a vector; the last value may hold spaces.
+fn words(line: &str) -> HashMap<&str, String> {
+    let mut found: HashMap<&str, String> = HashMap::new();
+    let mut key = "";
+    for word in line.split(' ') {
+        match word.split_once('=') {
+            Some((name, value)) if name.bytes().all(|b| b.is_ascii_lowercase()) => {
+                key = name;
+                found.insert(name, value.to_owned());
+            }
+            _ => found.get_mut(key).expect("a key comes first").push_str(word),
+        }
+    }
+    found
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digit = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex");
+    (0..text.len()).step_by(2).map(digit).collect()
+}
+
+fn payload(text: &str) -> Vec<u8> {
+    text.strip_prefix("hex:").map_or_else(|| text.as_bytes().to_vec(), hex)
+}
+
+#[test]
+fn binary_publications_are_read_and_written() {
+    for line in vectors("binary-publication") {
+        let words = words(line);
+        let number: u32 = words["topic"].parse().expect("a number");
+        let sequence: u64 = words["sequence"].parse().expect("a number");
+        let kind: PayloadKind = words["kind"].parse().expect("a kind");
+        let told = publication(kind, &payload(&words["payload"]), sequence);
+        let mut written = Vec::new();
+        let expected = match (words.get("short"), words.get("full")) {
+            (Some(short), _) => {
+                binary::append_publication_short(number, &told, &mut written);
+                hex(short)
+            }
+            (_, Some(full)) => {
+                binary::append_publication_full(number, &told, &mut written);
+                hex(full)
+            }
+            _ => panic!("{line}"),
+        };
+        assert_eq!(written, expected, "{line}");
+        let records = binary::decode_server_message(&written, &Limits::default()).expect(line);
+        let [ServerRecord::Publication { topic, sequence: read, kind: read_kind, payload }] =
+            &records[..]
+        else {
+            panic!("{line}")
+        };
+        assert_eq!((topic, *read_kind), (&TopicRef::Number(number), kind));
+        assert_eq!(&payload[..], told.payload());
+        let last = Sequence::new(sequence - 1).expect("small");
+        assert_eq!(read.resolve(last), Some(told.sequence()), "{line}");
+    }
+}
+
+#[test]
+fn binary_publishes_are_read_and_written() {
+    let limits = Limits::default();
+    for line in vectors("binary-publish") {
+        let words = words(line);
+        let id = words["id"].parse().ok().map(CommandId);
+        let kind: PayloadKind = words["kind"].parse().expect("a kind");
+        let draft = Draft {
+            topic: TopicName::parse(&words["topic"], &limits).expect("valid"),
+            payload: Payload::new(kind, &payload(&words["payload"])),
+            idempotency_key: None,
+        };
+        let command = Command::Publish(Publish { draft });
+        let mut written = Vec::new();
+        binary::append_command(id, &command, &mut written);
+        assert_eq!(written, hex(&words["record"]), "{line}");
+        let read: Vec<_> = binary::decode_commands(&written, &limits).collect();
+        assert_eq!(read, [Ok((id, command, binary::IsBinary::Yes))]);
+    }
+    for line in vectors("binary-published") {
+        let words = words(line);
+        let (id, sequence) = (words["id"].parse(), words["sequence"].parse());
+        let (id, sequence) = (CommandId(id.expect("a number")), sequence.expect("a number"));
+        let mut written = Vec::new();
+        let epoch = Epoch::new(&words["epoch"]);
+        let sequence = Sequence::new(sequence).expect("small");
+        binary::append_published(id, sequence, &epoch, &mut written);
+        assert_eq!(written, hex(&words["record"]), "{line}");
+        let read = binary::decode_server_message(&written, &limits).expect(line);
+        let epoch = epoch.to_string();
+        assert_eq!(read, [ServerRecord::Published { id, sequence, epoch }]);
+    }
+}
+
+#[test]
+fn a_batched_publication_costs_at_most_eight_bytes() {
+    for (number, payload) in [(0, vec![0; 125]), (16_383, vec![0; 125]), (16_383, vec![0; 512])] {
+        let told = publication(PayloadKind::Bytes, &payload, 1 << 52);
+        let mut written = Vec::new();
+        binary::append_publication_short(number, &told, &mut written);
+        // A batch of 16 KiB shares a WebSocket header of 4 bytes: well below 1 byte a record.
+        let overhead = written.len() - payload.len() + 1;
+        assert!(overhead <= 8, "{overhead} bytes around topic {number}");
+    }
+}
+
+#[test]
+fn the_table_of_codes_is_that_of_the_code() {
+    let rows: Vec<&str> =
+        PROTOCOL.lines().filter(|line| line.starts_with("| 4") && line.contains('`')).collect();
+    let expected: Vec<String> = Code::ALL
+        .iter()
+        .map(|code| format!("| {} | `{}` | {} |", code.number(), code.word(), code.http_status()))
+        .collect();
+    assert_eq!(rows.len(), expected.len(), "docs/protocol.md, section 8, lists every code once");
+    for (row, start) in rows.iter().zip(&expected) {
+        assert!(row.starts_with(start.as_str()), "{row} should start with {start}");
+    }
+}
+
+#[test]
+fn bad_commands_are_refused_with_their_id() {
+    let limits = Limits { payload_bytes_max: 10, ..Limits::default() };
+    let cases = [
+        ("{", None, Code::BadCommand),
+        ("[]", None, Code::BadCommand),
+        (r#"{"id":3}"#, Some(3), Code::BadCommand),
+        (r#"{"id":3,"type":"dance"}"#, Some(3), Code::UnknownCommand),
+        (r#"{"id":3,"type":7}"#, Some(3), Code::BadCommand),
+        (r#"{"id":3,"type":"subscribe"}"#, Some(3), Code::BadCommand),
+        (r#"{"id":3,"type":"subscribe","topic":"a//b"}"#, Some(3), Code::BadSelector),
+        (r#"{"id":3,"type":"subscribe","topic":"a","from":"then"}"#, Some(3), Code::BadCommand),
+        (r#"{"id":3,"type":"subscribe","topic":"a","conflation":"x"}"#, Some(3), Code::BadCommand),
+        (r#"{"id":3,"type":"publish","topic":"a/+","data":1}"#, Some(3), Code::BadTopic),
+        (r#"{"id":3,"type":"publish","topic":"a"}"#, Some(3), Code::BadCommand),
+        (r#"{"id":3,"type":"publish","topic":"a","data":1,"text":""}"#, Some(3), Code::BadCommand),
+        (r#"{"id":3,"type":"publish","topic":"a","base64":"?"}"#, Some(3), Code::BadPayload),
+        (
+            r#"{"id":3,"type":"publish","topic":"a","text":"01234567890"}"#,
+            Some(3),
+            Code::PayloadTooLarge,
+        ),
+    ];
+    for (text, id, code) in cases {
+        let undecoded = json::decode_command(text, &limits).expect_err(text);
+        assert_eq!((undecoded.id, undecoded.refusal.code), (id.map(CommandId), code), "{text}");
+    }
+}
