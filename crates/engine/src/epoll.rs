@@ -1,0 +1,316 @@
+//! The real [`Io`]: edge-triggered epoll, plain `recv` and `send`.
+//!
+//! A socket is registered once, for both directions, when it is accepted; after that a connection
+//! costs one `recv` or `send` per event and no other system call. (See docs/decisions.)
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+
+use crate::io::{Io, IoEvent, Received, Sent, Socket};
+use crate::mailbox::Waker;
+
+/// How an [`EpollIo`] accepts.
+#[derive(Clone, Copy, Debug)]
+pub struct EpollOptions {
+    /// Connections accepted in one turn at most.
+    pub accepts_per_turn_max: usize,
+    /// Percent of the last turn's time that accepting may take in this one.
+    pub accept_share_percent: u32,
+    /// Open connections; more wait in the backlog.
+    pub connections_max: usize,
+}
+
+impl Default for EpollOptions {
+    fn default() -> Self {
+        Self { accepts_per_turn_max: 64, accept_share_percent: 25, connections_max: usize::MAX }
+    }
+}
+
+/// What an [`EpollIo`] counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoCounters {
+    /// Connections accepted.
+    pub accepts: u64,
+    /// Connections closed by us, after either side wished it.
+    pub closes: u64,
+    /// Times that accepting paused because no descriptor or connection was left.
+    pub accept_pauses: u64,
+    /// `recv` calls.
+    pub receives: u64,
+    /// `send` calls.
+    pub sends: u64,
+    /// `send` calls that the socket took less of than given.
+    pub sends_cut_short: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
+/// One shard's sockets.
+pub struct EpollIo {
+    epoll: OwnedFd,
+    listener: Option<OwnedFd>,
+    /// Connections may wait at the listener.
+    is_listener_ready: bool,
+    accepting_again_at: Option<Instant>,
+    sockets: Vec<Option<OwnedFd>>,
+    open_count: usize,
+    ready: Vec<Event>,
+    events: VecDeque<IoEvent>,
+    options: EpollOptions,
+    turn_began_at: Instant,
+    counters: IoCounters,
+}
+
+const LISTENER: u64 = u64::MAX;
+const WAKER: u64 = u64::MAX - 1;
+const EVENTS_MAX: usize = 1024;
+/// How long accepting rests when descriptors ran out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Accepting may always take this long, also after very short turns.
+const ACCEPT_TIME_MIN: Duration = Duration::from_micros(200);
+
+impl EpollIo {
+    /// An `Io` that accepts from `listener`, if there is one, and that `waker` wakes.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(
+        listener: Option<OwnedFd>,
+        waker: &Waker,
+        options: EpollOptions,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let incoming = EventFlags::IN | EventFlags::ET;
+        if let Some(listener) = &listener {
+            epoll::add(&epoll, listener, EventData::new_u64(LISTENER), incoming)?;
+        }
+        if let Some(waker) = waker.as_fd() {
+            epoll::add(&epoll, waker, EventData::new_u64(WAKER), incoming)?;
+        }
+        Ok(Self {
+            epoll,
+            listener,
+            is_listener_ready: false,
+            accepting_again_at: None,
+            sockets: Vec::new(),
+            open_count: 0,
+            ready: Vec::with_capacity(EVENTS_MAX),
+            events: VecDeque::new(),
+            options,
+            turn_began_at: Instant::now(),
+            counters: IoCounters::default(),
+        })
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> IoCounters {
+        self.counters
+    }
+
+    /// Open connections.
+    pub fn connections(&self) -> usize {
+        self.open_count
+    }
+
+    /// Stops accepting for good; open connections go on.
+    pub fn stop_accepting(&mut self) {
+        self.listener = None;
+        self.is_listener_ready = false;
+    }
+
+    fn note(&mut self, event: &Event) {
+        match event.data.u64() {
+            LISTENER => self.is_listener_ready = true,
+            WAKER => {}
+            socket => {
+                let socket = Socket(socket as u32);
+                let flags = event.flags;
+                let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+                if flags.intersects(EventFlags::IN | ends) {
+                    self.events.push_back(IoEvent::Readable(socket));
+                }
+                if flags.contains(EventFlags::OUT) {
+                    self.events.push_back(IoEvent::Writable(socket));
+                }
+            }
+        }
+    }
+
+    fn accept_some(&mut self, last_turn: Duration) {
+        if !self.is_listener_ready || self.is_accept_paused() {
+            return;
+        }
+        let share = last_turn * self.options.accept_share_percent / 100;
+        let until = Instant::now() + share.max(ACCEPT_TIME_MIN);
+        for count in 0..self.options.accepts_per_turn_max {
+            if count > 0 && Instant::now() >= until {
+                return;
+            }
+            if self.open_count >= self.options.connections_max {
+                self.pause_accepting();
+                return;
+            }
+            match self.accept() {
+                Ok(Some(event)) => self.events.push_back(event),
+                Ok(None) => {
+                    self.is_listener_ready = false;
+                    return;
+                }
+                Err(()) => {
+                    self.pause_accepting();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) -> Result<Option<IoEvent>, ()> {
+        let Some(listener) = &self.listener else { return Ok(None) };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        loop {
+            match rustix::net::acceptfrom_with(listener, flags) {
+                Ok((socket, peer)) => {
+                    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                    let peer = peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+                    return self
+                        .watch(socket)
+                        .map(|socket| Some(IoEvent::Accepted { socket, peer }));
+                }
+                Err(Errno::AGAIN) => return Ok(None),
+                // The peer was gone before we looked: the next one may not be.
+                Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => {}
+                Err(_) => return Err(()),
+            }
+        }
+    }
+
+    fn watch(&mut self, socket: OwnedFd) -> Result<Socket, ()> {
+        let number = u32::try_from(socket.as_raw_fd()).expect("descriptors are not negative");
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let data = EventData::new_u64(u64::from(number));
+        epoll::add(&self.epoll, &socket, data, flags).map_err(|_| ())?;
+        let index = number as usize;
+        if index >= self.sockets.len() {
+            self.sockets.resize_with(index + 1, || None);
+        }
+        self.sockets[index] = Some(socket);
+        self.open_count += 1;
+        self.counters.accepts += 1;
+        Ok(Socket(number))
+    }
+
+    fn pause_accepting(&mut self) {
+        self.counters.accept_pauses += 1;
+        self.accepting_again_at = Some(Instant::now() + ACCEPT_PAUSE);
+    }
+
+    fn is_accept_paused(&mut self) -> bool {
+        if self.accepting_again_at.is_some_and(|at| Instant::now() < at) {
+            return true;
+        }
+        self.accepting_again_at = None;
+        false
+    }
+
+    /// How long to wait at most, so that connections that wait to be accepted are not forgotten.
+    fn limit_wait(&mut self, timeout: Option<Duration>) -> Option<Duration> {
+        let own = match (self.is_listener_ready, self.accepting_again_at) {
+            (false, _) => None,
+            (true, None) => Some(Duration::ZERO),
+            (true, Some(at)) => Some(at.saturating_duration_since(Instant::now())),
+        };
+        match (timeout, own) {
+            (Some(timeout), Some(own)) => Some(timeout.min(own)),
+            (timeout, own) => timeout.or(own),
+        }
+    }
+
+    fn socket(&self, socket: Socket) -> Option<&OwnedFd> {
+        self.sockets.get(socket.0 as usize)?.as_ref()
+    }
+}
+
+impl Io for EpollIo {
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let last_turn = self.turn_began_at.elapsed();
+        let timeout = match self.events.is_empty() {
+            true => self.limit_wait(timeout),
+            false => Some(Duration::ZERO),
+        };
+        let timespec = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.clear();
+        // An interrupted wait is one in which nothing happened.
+        let _ = epoll::wait(&self.epoll, spare_capacity(&mut ready), timespec.as_ref());
+        self.turn_began_at = Instant::now();
+        ready.iter().for_each(|event| self.note(event));
+        self.ready = ready;
+        self.accept_some(last_turn);
+    }
+
+    fn poll_event(&mut self) -> Option<IoEvent> {
+        self.events.pop_front()
+    }
+
+    fn receive(&mut self, socket: Socket, buffer: &mut [u8]) -> Received {
+        let Some(descriptor) = self.socket(socket) else { return Received::Closed };
+        let result = loop {
+            match rustix::net::recv(descriptor, &mut *buffer, RecvFlags::empty()) {
+                Err(Errno::INTR) => {}
+                other => break other,
+            }
+        };
+        self.counters.receives += 1;
+        match result {
+            Ok((0, _)) => Received::Closed,
+            Ok((bytes, _)) => {
+                self.counters.bytes_in += bytes as u64;
+                Received::Bytes(bytes)
+            }
+            Err(Errno::AGAIN) => Received::Nothing,
+            Err(_) => Received::Closed,
+        }
+    }
+
+    fn send(&mut self, socket: Socket, bytes: &[u8]) -> Sent {
+        let Some(descriptor) = self.socket(socket) else { return Sent::Closed };
+        let result = loop {
+            match rustix::net::send(descriptor, bytes, SendFlags::NOSIGNAL) {
+                Err(Errno::INTR) => {}
+                other => break other,
+            }
+        };
+        self.counters.sends += 1;
+        let taken = match result {
+            Ok(taken) => taken,
+            Err(Errno::AGAIN | Errno::NOBUFS) => 0,
+            Err(_) => return Sent::Closed,
+        };
+        self.counters.bytes_out += taken as u64;
+        self.counters.sends_cut_short += u64::from(taken < bytes.len());
+        Sent::Bytes(taken)
+    }
+
+    fn close(&mut self, socket: Socket) {
+        let Some(slot) = self.sockets.get_mut(socket.0 as usize) else { return };
+        if slot.take().is_some() {
+            self.open_count -= 1;
+            self.counters.closes += 1;
+            self.accepting_again_at = None;
+        }
+    }
+}
