@@ -1,1 +1,20 @@
-//! placeholder
+//! The ordinary HTTP side: publish API, topics API, health, metrics and the page.
+//!
+//! It never touches a socket: requests come as values, answers go back as values. It never reads
+//! a shard's memory: it asks by message.
+#![forbid(unsafe_code)]
+
+mod counters;
+mod error;
+mod exchange;
+mod metrics;
+mod page;
+mod publish;
+mod question;
+mod router;
+mod topics;
+
+pub use counters::ShardCounters;
+pub use exchange::{Answer, Exchange, run};
+pub use question::{Listed, Published, Question, Shards, Value};
+pub use router::router;

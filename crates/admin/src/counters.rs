@@ -1,0 +1,72 @@
+//! What a shard counts, for metrics.
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $name:ident $kind:ident;)*) => {
+        /// Counters and gauges of one shard.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct ShardCounters { $($(#[doc = $doc])* pub $name: u64,)* }
+
+        impl ShardCounters {
+            /// Name, whether it is a `counter` or a `gauge`, description and value of each.
+            pub fn entries(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+                vec![$((
+                    stringify!($name),
+                    stringify!($kind),
+                    concat!($($doc),*).trim_ascii(),
+                    self.$name,
+                ),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections open now.
+    connections gauge;
+    /// Connections accepted.
+    connections_accepted counter;
+    /// Times that accepting paused because no descriptor or connection was left.
+    accept_pauses counter;
+    /// WebSocket sessions open now.
+    sessions gauge;
+    /// Audiences there are now.
+    audiences gauge;
+    /// Subscriptions of sessions to audiences now.
+    subscriptions gauge;
+    /// Topics known now.
+    topics gauge;
+    /// Payload bytes kept in histories now.
+    history_bytes gauge;
+    /// Publications kept by this shard as their topics' home.
+    publications counter;
+    /// Publications handed to this shard's readers, once each however many read.
+    deliveries counter;
+    /// Publications sent to sessions.
+    delivered counter;
+    /// Publication records encoded.
+    records_encoded counter;
+    /// Publications that sessions skipped by conflation.
+    conflated counter;
+    /// Times that a session fell behind because its connection was full.
+    stalls counter;
+    /// Times that a session fell behind further than the recent deliveries reach.
+    lapped_sessions counter;
+    /// Times that another shard's mailbox was full and history had to be sent again.
+    lapped_followers counter;
+    /// Receive system calls.
+    receives counter;
+    /// Send system calls.
+    sends counter;
+    /// Send system calls that the socket took less of than given.
+    sends_cut_short counter;
+    /// Bytes received.
+    bytes_in counter;
+    /// Bytes sent.
+    bytes_out counter;
+    /// Turns of the shard's loop.
+    turns counter;
+    /// Ordinary HTTP requests.
+    http_requests counter;
+    /// Commands and requests refused, whatever the code.
+    refusals counter;
+}

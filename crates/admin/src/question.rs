@@ -1,0 +1,98 @@
+//! What the API asks shards, and what it needs of the server.
+
+use std::sync::Arc;
+
+use model::{
+    AckLevel, Draft, Limits, Position, Principal, Publication, Refusal, Selector, TopicName,
+};
+use tokio::sync::oneshot;
+
+use crate::ShardCounters;
+
+/// Something asked of one shard; it answers through the sender and never waits.
+#[derive(Debug)]
+pub enum Question {
+    /// Keep this publication; the topic is at home there.
+    Publish {
+        /// The message.
+        draft: Draft,
+        /// Its position, or why it was refused.
+        answer: oneshot::Sender<Result<Published, Refusal>>,
+    },
+    /// The newest value of a topic that is at home there.
+    Value {
+        /// Which topic.
+        topic: TopicName,
+        /// The value, if there is one.
+        answer: oneshot::Sender<Option<Value>>,
+    },
+    /// Published topics that are at home there, by name.
+    List {
+        /// Which ones.
+        selector: Selector,
+        /// Only those after this name.
+        after: Option<TopicName>,
+        /// At most so many.
+        limit: usize,
+        /// The topics.
+        answer: oneshot::Sender<Vec<Listed>>,
+    },
+    /// What the shard counted.
+    Counters {
+        /// The counters.
+        answer: oneshot::Sender<ShardCounters>,
+    },
+}
+
+/// A kept publication.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
+    /// Where.
+    pub topic: TopicName,
+    /// The place it was given.
+    pub position: Position,
+    /// How safe it is.
+    pub level: AckLevel,
+}
+
+/// The newest publication of a topic.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// Where it stands.
+    pub position: Position,
+    /// The publication.
+    pub publication: Publication,
+}
+
+/// A topic in a listing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// Its name.
+    pub topic: TopicName,
+    /// Its newest position.
+    pub position: Position,
+}
+
+/// What the API needs of the server.
+pub trait Shards: Send + Sync + 'static {
+    /// How many shards there are.
+    fn count(&self) -> usize;
+    /// The shard where a topic is at home.
+    fn home_of(&self, topic: &TopicName) -> usize;
+    /// Asks one shard.
+    ///
+    /// # Errors
+    /// Its mailbox is full (`Code::Busy`).
+    fn ask(&self, shard: usize, question: Question) -> Result<(), Refusal>;
+    /// Who presents this token; nobody presents `None`.
+    ///
+    /// # Errors
+    /// The token is unknown.
+    fn principal(&self, token: Option<&str>) -> Result<Arc<Principal>, Refusal>;
+    /// Whether pages of `origin` may use a server that they call `host`.
+    fn origin_allowed(&self, origin: &str, host: &str) -> bool;
+    /// Every bound.
+    fn limits(&self) -> &Limits;
+    /// Whether the server takes requests.
+    fn is_ready(&self) -> bool;
+}
