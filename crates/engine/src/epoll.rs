@@ -15,7 +15,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
-use crate::io::{Io, IoEvent, Received, Sent, Socket};
+use crate::io::{Io, IoCounters, IoEvent, Received, Sent, Socket};
 use crate::mailbox::Waker;
 
 /// How an [`EpollIo`] accepts.
@@ -33,27 +33,6 @@ impl Default for EpollOptions {
     fn default() -> Self {
         Self { accepts_per_turn_max: 64, accept_share_percent: 25, connections_max: usize::MAX }
     }
-}
-
-/// What an [`EpollIo`] counted since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IoCounters {
-    /// Connections accepted.
-    pub accepts: u64,
-    /// Connections closed by us, after either side wished it.
-    pub closes: u64,
-    /// Times that accepting paused because no descriptor or connection was left.
-    pub accept_pauses: u64,
-    /// `recv` calls.
-    pub receives: u64,
-    /// `send` calls.
-    pub sends: u64,
-    /// `send` calls that the socket took less of than given.
-    pub sends_cut_short: u64,
-    /// Bytes received.
-    pub bytes_in: u64,
-    /// Bytes sent.
-    pub bytes_out: u64,
 }
 
 /// One shard's sockets.
@@ -111,11 +90,6 @@ impl EpollIo {
             turn_began_at: Instant::now(),
             counters: IoCounters::default(),
         })
-    }
-
-    /// What was counted so far.
-    pub fn counters(&self) -> IoCounters {
-        self.counters
     }
 
     /// Open connections.
@@ -312,5 +286,9 @@ impl Io for EpollIo {
             self.counters.closes += 1;
             self.accepting_again_at = None;
         }
+    }
+
+    fn counters(&self) -> IoCounters {
+        self.counters
     }
 }

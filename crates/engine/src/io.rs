@@ -48,6 +48,27 @@ pub enum Sent {
     Closed,
 }
 
+/// What an [`Io`] counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoCounters {
+    /// Connections accepted.
+    pub accepts: u64,
+    /// Connections closed by us, after either side wished it.
+    pub closes: u64,
+    /// Times that accepting paused because no descriptor or connection was left.
+    pub accept_pauses: u64,
+    /// `recv` calls.
+    pub receives: u64,
+    /// `send` calls.
+    pub sends: u64,
+    /// `send` calls that the socket took less of than given.
+    pub sends_cut_short: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
 /// A shard's view of the outside. Edge-triggered: each change is told once.
 pub trait Io {
     /// Waits until something happened, a wake-up came, or `timeout` passed (`None`: no limit).
@@ -67,4 +88,7 @@ pub trait Io {
 
     /// Closes the socket. Bytes already taken by `send` still go out.
     fn close(&mut self, socket: Socket);
+
+    /// What was counted so far.
+    fn counters(&self) -> IoCounters;
 }

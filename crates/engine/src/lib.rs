@@ -15,8 +15,8 @@ mod sys;
 mod thread;
 
 pub use clock::{Clock, Reading, random_seed};
-pub use epoll::{EpollIo, EpollOptions, IoCounters};
-pub use io::{Io, IoEvent, Received, Sent, Socket};
+pub use epoll::{EpollIo, EpollOptions};
+pub use io::{Io, IoCounters, IoEvent, Received, Sent, Socket};
 pub use listener::{ListenerOptions, listen};
 pub use mailbox::{MailReceiver, MailSender, Waker, mailbox};
 pub use signals::on_shutdown_signal;

@@ -1,1 +1,23 @@
-//! placeholder
+//! Where the parts meet: a shard per core, its connections, configuration, start and stop.
+//!
+//! It orders calls; decisions are made on the floors below.
+#![forbid(unsafe_code)]
+
+mod access;
+mod api;
+pub mod config;
+mod connection;
+mod conversation;
+mod encoder;
+mod http;
+mod mail;
+mod publish;
+mod server;
+mod shard;
+mod sweep;
+
+pub use access::Access;
+pub use config::Config;
+pub use mail::ShardMail;
+pub use server::{Server, StartError};
+pub use shard::{Shard, ShardParts, moment};

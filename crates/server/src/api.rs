@@ -1,0 +1,54 @@
+//! The shards as the API sees them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use admin::{Question, Shards};
+use engine::MailSender;
+use hub::home_shard;
+use model::{Code, Limits, Principal, Refusal, TopicName};
+
+use crate::access::Access;
+use crate::config::Config;
+use crate::mail::ShardMail;
+
+/// Asks shards by mail.
+pub(crate) struct MailedShards {
+    pub peers: Vec<MailSender<ShardMail>>,
+    pub config: Arc<Config>,
+    pub access: Arc<Access>,
+    pub is_ready: Arc<AtomicBool>,
+}
+
+impl Shards for MailedShards {
+    fn count(&self) -> usize {
+        self.peers.len()
+    }
+
+    fn home_of(&self, topic: &TopicName) -> usize {
+        usize::from(home_shard(topic, self.peers.len() as u16).0)
+    }
+
+    fn ask(&self, shard: usize, question: Question) -> Result<(), Refusal> {
+        self.peers[shard].send(ShardMail::Question(question)).map_err(|_| {
+            let text = "cannot ask the shard now: its mailbox is full; try again";
+            Refusal::new(Code::Busy, text)
+        })
+    }
+
+    fn principal(&self, token: Option<&str>) -> Result<Arc<Principal>, Refusal> {
+        self.access.principal(token)
+    }
+
+    fn origin_allowed(&self, origin: &str, host: &str) -> bool {
+        self.access.origin_allowed(origin, host)
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.config.limits
+    }
+
+    fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,97 @@
+//! Configuration: TOML in, a checked [`Config`] out. Every error names file, line, key and cure.
+
+mod parse;
+mod text;
+
+use std::net::SocketAddr;
+
+use model::{Anonymous, Limits, PolicyRule, Principal};
+
+pub use parse::{ConfigError, load, parse};
+pub use text::default_text;
+
+/// Everything a server is told at its start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The node's name.
+    pub name: String,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The engine's settings.
+    pub engine: EngineConfig,
+    /// Who may do what.
+    pub access: AccessConfig,
+    /// Topic policies, in order.
+    pub policies: Vec<PolicyRule>,
+    /// Every bound.
+    pub limits: Limits,
+    /// Whether `/diagnostics/echo` is served.
+    pub echo: bool,
+}
+
+/// The engine's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Shards; as many as cores if `None`.
+    pub shards: Option<u16>,
+    /// Whether each shard has a descriptor table of its own.
+    pub private_fd_tables: bool,
+    /// Whether shards are pinned to cores.
+    pub pin_cores: bool,
+    /// Percent of a turn that accepting may take.
+    pub accept_share_percent: u32,
+    /// Connections accepted in one turn at most.
+    pub accepts_per_turn_max: usize,
+    /// Connections that wait to be accepted, per shard.
+    pub backlog: u32,
+    /// Bytes in a socket's send buffer; the kernel chooses if `None`.
+    pub send_buffer_bytes: Option<usize>,
+    /// Unsent bytes above which a socket counts as full.
+    pub notsent_lowat_bytes: u32,
+    /// Milliseconds that sent bytes may stay unacknowledged.
+    pub user_timeout_ms: u32,
+    /// Whether sessions share audiences; off only to measure what they are worth.
+    pub audiences: bool,
+}
+
+/// Who may do what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessConfig {
+    /// What peers without a token may do.
+    pub anonymous: Anonymous,
+    /// Origins of pages that may connect, besides the server's own.
+    pub origins: Vec<String>,
+    /// Tokens and their owners.
+    pub tokens: Vec<(String, Principal)>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            shards: None,
+            private_fd_tables: true,
+            pin_cores: false,
+            accept_share_percent: 25,
+            accepts_per_turn_max: 64,
+            backlog: 4096,
+            send_buffer_bytes: None,
+            notsent_lowat_bytes: 32 << 10,
+            user_timeout_ms: 60_000,
+            audiences: true,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            name: "tidegate".into(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 8470)),
+            engine: EngineConfig::default(),
+            access: AccessConfig::default(),
+            policies: Vec::new(),
+            limits: Limits::default(),
+            echo: false,
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! Reading configuration text.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use model::{Anonymous, Conflation, Lagged, Limits, PolicyRule, Principal, Selector, TopicPolicy};
+use toml::Spanned;
+use toml::de::DeTable;
+use toml::de::DeValue;
+
+use super::{Config, EngineConfig};
+
+/// What is wrong with a configuration, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file's name.
+    pub file: String,
+    /// The line, from 1; 0 where the file as a whole is meant.
+    pub line: usize,
+    /// The key, such as `engine.shards`, where one is meant.
+    pub key: String,
+    /// What is wrong, why, and how to put it right.
+    pub text: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, key, text } = self;
+        match (line, key.is_empty()) {
+            (0, _) => write!(f, "{file}: {text}"),
+            (_, true) => write!(f, "{file}:{line}: {text}"),
+            (_, false) => write!(f, "{file}:{line}: `{key}`: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// The file cannot be read, or [`parse`] refuses it.
+pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
+        file: file.clone(),
+        line: 0,
+        key: String::new(),
+        text: format!("cannot read the file: {error}; check the path and its permissions"),
+    })?;
+    parse(&text, &file)
+}
+
+/// Reads configuration text; `file` is named in errors.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn parse(text: &str, file: &str) -> Result<Config, ConfigError> {
+    let reader = Reader { text, file };
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        reader.error(at, "", format!("{}; mend the TOML", error.message()))
+    })?;
+    reader.config(table.get_ref())
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    file: &'a str,
+}
+
+type Table<'a> = DeTable<'a>;
+type Value<'a> = Spanned<DeValue<'a>>;
+
+const SECTIONS: &[&str] = &["server", "engine", "access", "topics", "limits", "diagnostics"];
+const ENGINE_KEYS: &[&str] = &[
+    "shards",
+    "private_fd_tables",
+    "pin_cores",
+    "accept_share_percent",
+    "accepts_per_turn_max",
+    "backlog",
+    "send_buffer_bytes",
+    "notsent_lowat_bytes",
+    "user_timeout_ms",
+    "audiences",
+];
+const TOPIC_KEYS: &[&str] = &[
+    "selector",
+    "retain",
+    "history_count",
+    "history_age_ms",
+    "history_bytes",
+    "conflation",
+    "lagged",
+    "ack",
+    "payload_bytes_max",
+];
+
+impl Reader<'_> {
+    fn error(&self, at: usize, key: &str, text: String) -> ConfigError {
+        let line = self.text[..at.min(self.text.len())].matches('\n').count() + 1;
+        ConfigError { file: self.file.into(), line, key: key.into(), text }
+    }
+
+    fn unknown(&self, at: usize, section: &str, key: &str, known: &[&str]) -> ConfigError {
+        let near = known
+            .iter()
+            .max_by(|a, b| strsim::jaro_winkler(a, key).total_cmp(&strsim::jaro_winkler(b, key)));
+        let path = if section.is_empty() { key.into() } else { format!("{section}.{key}") };
+        let text = match near {
+            Some(near) if strsim::jaro_winkler(near, key) > 0.7 => {
+                format!("there is no such key; did you mean `{near}`?")
+            }
+            _ => format!("there is no such key; known are {}", known.join(", ")),
+        };
+        self.error(at, &path, text)
+    }
+
+    /// Hands each key of a table to `take`, which answers false for those that it does not know.
+    fn each(
+        &self,
+        table: &Table<'_>,
+        section: &str,
+        known: &[&str],
+        mut take: impl FnMut(&str, &str, &Value<'_>) -> Result<bool, ConfigError>,
+    ) -> Result<(), ConfigError> {
+        for (key, value) in table.iter() {
+            let name: &str = key.get_ref();
+            let path = if section.is_empty() { name.into() } else { format!("{section}.{name}") };
+            if !take(name, &path, value)? {
+                return Err(self.unknown(key.span().start, section, name, known));
+            }
+        }
+        Ok(())
+    }
+
+    fn config(&self, table: &Table<'_>) -> Result<Config, ConfigError> {
+        let mut config = Config::default();
+        // Limits first: selectors and names obey them.
+        if let Some((_, value)) = table.iter().find(|(key, _)| key.get_ref() == "limits") {
+            self.limits(value, &mut config.limits)?;
+        }
+        self.each(table, "", SECTIONS, |name, path, value| {
+            match name {
+                "server" => self.server(value, &mut config)?,
+                "engine" => self.engine(value, &mut config.engine)?,
+                "access" => self.access(value, &mut config)?,
+                "topics" => {
+                    for rule in self.tables(path, value)? {
+                        config.policies.push(self.rule(rule, &config.limits)?);
+                    }
+                }
+                "limits" => {}
+                "diagnostics" => {
+                    let table = self.table(path, value)?;
+                    self.each(table, "diagnostics", &["echo"], |name, path, value| {
+                        config.echo = self.bool(path, value)?;
+                        Ok(name == "echo")
+                    })?;
+                }
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(config)
+    }
+
+    fn server(&self, value: &Value<'_>, config: &mut Config) -> Result<(), ConfigError> {
+        let table = self.table("server", value)?;
+        self.each(table, "server", &["name", "listen"], |name, path, value| {
+            match name {
+                "name" => config.name = self.text(path, value)?.into(),
+                "listen" => {
+                    let text = self.text(path, value)?;
+                    config.listen = text.parse().map_err(|_| {
+                        let why = "is no address and port; write such as \"127.0.0.1:8470\"";
+                        self.error(value.span().start, path, format!("`{text}` {why}"))
+                    })?;
+                }
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })
+    }
+
+    fn engine(&self, value: &Value<'_>, engine: &mut EngineConfig) -> Result<(), ConfigError> {
+        let table = self.table("engine", value)?;
+        self.each(table, "engine", ENGINE_KEYS, |name, path, value| {
+            match name {
+                "shards" => engine.shards = Some(self.number(path, value, 1, 4096)?),
+                "private_fd_tables" => engine.private_fd_tables = self.bool(path, value)?,
+                "pin_cores" => engine.pin_cores = self.bool(path, value)?,
+                "accept_share_percent" => {
+                    engine.accept_share_percent = self.number(path, value, 1, 100)?;
+                }
+                "accepts_per_turn_max" => {
+                    engine.accepts_per_turn_max = self.number(path, value, 1, 65_536)?;
+                }
+                "backlog" => engine.backlog = self.number(path, value, 1, 65_535)?,
+                "send_buffer_bytes" => {
+                    engine.send_buffer_bytes = Some(self.number(path, value, 4096, 1 << 30)?);
+                }
+                "notsent_lowat_bytes" => {
+                    engine.notsent_lowat_bytes = self.number(path, value, 4096, 1 << 30)?;
+                }
+                "user_timeout_ms" => {
+                    engine.user_timeout_ms = self.number(path, value, 1000, 1 << 30)?;
+                }
+                "audiences" => engine.audiences = self.bool(path, value)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })
+    }
+
+    fn access(&self, value: &Value<'_>, config: &mut Config) -> Result<(), ConfigError> {
+        const KEYS: &[&str] = &["anonymous", "origins", "tokens"];
+        let table = self.table("access", value)?;
+        self.each(table, "access", KEYS, |name, path, value| {
+            match name {
+                "anonymous" => {
+                    let words = [
+                        ("all", Anonymous::All),
+                        ("read", Anonymous::Read),
+                        ("none", Anonymous::None),
+                    ];
+                    config.access.anonymous = self.word(path, value, &words)?;
+                }
+                "origins" => {
+                    config.access.origins =
+                        self.texts(path, value)?.into_iter().map(|(text, _)| text.into()).collect();
+                }
+                "tokens" => {
+                    for table in self.tables(path, value)? {
+                        config.access.tokens.push(self.token(table, &config.limits)?);
+                    }
+                }
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })
+    }
+
+    fn token(
+        &self,
+        (table, at): (&Table<'_>, usize),
+        limits: &Limits,
+    ) -> Result<(String, Principal), ConfigError> {
+        const KEYS: &[&str] = &["token", "name", "publish", "subscribe"];
+        let mut token = String::new();
+        let mut principal = Principal { everything: false, ..Principal::unlimited("") };
+        self.each(table, "access.tokens", KEYS, |name, path, value| {
+            match name {
+                "token" => token = self.text(path, value)?.into(),
+                "name" => principal.name = self.text(path, value)?.into(),
+                "publish" => principal.publish = self.selectors(path, value, limits)?,
+                "subscribe" => principal.subscribe = self.selectors(path, value, limits)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        if token.is_empty() || principal.name.is_empty() {
+            let text = "an entry needs both `token` and `name`; add what is missing";
+            return Err(self.error(at, "access.tokens", text.into()));
+        }
+        Ok((token, principal))
+    }
+
+    fn rule(
+        &self,
+        (table, at): (&Table<'_>, usize),
+        limits: &Limits,
+    ) -> Result<PolicyRule, ConfigError> {
+        let (mut selector, mut policy) = (None, TopicPolicy::default());
+        self.each(table, "topics", TOPIC_KEYS, |name, path, value| {
+            match name {
+                "selector" => selector = Some(self.selector(path, value, limits)?),
+                "retain" => policy.retain = self.bool(path, value)?,
+                "history_count" => policy.history_count = self.number(path, value, 0, 1 << 30)?,
+                "history_bytes" => policy.history_bytes = self.number(path, value, 0, 1 << 40)?,
+                "history_age_ms" => {
+                    let ms = self.number(path, value, 1, 1 << 50)?;
+                    policy.history_age = Some(Duration::from_millis(ms));
+                }
+                "payload_bytes_max" => {
+                    policy.payload_bytes_max = Some(self.number(path, value, 1, 1 << 30)?);
+                }
+                "conflation" => {
+                    let words = [("off", Conflation::Off), ("lagging", Conflation::Lagging)];
+                    policy.conflation = self.word(path, value, &words)?;
+                }
+                "lagged" => {
+                    let words = [("gap", Lagged::Gap), ("close", Lagged::Close)];
+                    policy.lagged = self.word(path, value, &words)?;
+                }
+                "ack" => policy.ack = self.word(path, value, &[("memory", policy.ack)])?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        let missing = || {
+            let text = "an entry needs a `selector`; add one such as selector = \"prices/#\"";
+            self.error(at, "topics", text.into())
+        };
+        Ok(PolicyRule { selector: selector.ok_or_else(missing)?, policy })
+    }
+
+    fn limits(&self, value: &Value<'_>, limits: &mut Limits) -> Result<(), ConfigError> {
+        let names: Vec<&str> = Limits::catalogue().iter().map(|entry| entry.0).collect();
+        let table = self.table("limits", value)?;
+        self.each(table, "limits", &names, |name, path, value| {
+            Ok(limits.set(name, self.number(path, value, 1, 1 << 53)?))
+        })
+    }
+
+    fn table<'v, 't>(
+        &self,
+        path: &str,
+        value: &'v Value<'t>,
+    ) -> Result<&'v Table<'t>, ConfigError> {
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(table),
+            _ => Err(self.wrong(path, value, "a section; write it as [section]")),
+        }
+    }
+
+    /// The entries of a list of sections, each with the place where it starts.
+    fn tables<'v, 't>(
+        &self,
+        path: &str,
+        value: &'v Value<'t>,
+    ) -> Result<Vec<(&'v Table<'t>, usize)>, ConfigError> {
+        let wrong = || self.wrong(path, value, &format!("a list; write entries as [[{path}]]"));
+        let items = value.get_ref().as_array().ok_or_else(wrong)?;
+        let entry = |item: &'v Value<'t>| {
+            item.get_ref().as_table().map(|table| (table, item.span().start)).ok_or_else(wrong)
+        };
+        items.iter().map(entry).collect()
+    }
+
+    fn wrong(&self, path: &str, value: &Value<'_>, wanted: &str) -> ConfigError {
+        self.error(value.span().start, path, format!("its value is not {wanted}"))
+    }
+
+    fn text<'v>(&self, path: &str, value: &'v Value<'_>) -> Result<&'v str, ConfigError> {
+        match value.get_ref() {
+            DeValue::String(text) => Ok(text),
+            _ => Err(self.wrong(path, value, "a text; put it in quotes")),
+        }
+    }
+
+    fn bool(&self, path: &str, value: &Value<'_>) -> Result<bool, ConfigError> {
+        match value.get_ref() {
+            DeValue::Boolean(yes) => Ok(*yes),
+            _ => Err(self.wrong(path, value, "true or false; write one of them, without quotes")),
+        }
+    }
+
+    fn number<N: TryFrom<u64>>(
+        &self,
+        path: &str,
+        value: &Value<'_>,
+        min: u64,
+        max: u64,
+    ) -> Result<N, ConfigError> {
+        let number = match value.get_ref() {
+            DeValue::Integer(number) => {
+                u64::from_str_radix(&number.as_str().replace('_', ""), number.radix()).ok()
+            }
+            _ => None,
+        };
+        number
+            .filter(|number| (min..=max).contains(number))
+            .and_then(|number| N::try_from(number).ok())
+            .ok_or_else(|| self.wrong(path, value, &format!("a whole number from {min} to {max}")))
+    }
+
+    fn word<T: Copy>(
+        &self,
+        path: &str,
+        value: &Value<'_>,
+        words: &[(&str, T)],
+    ) -> Result<T, ConfigError> {
+        let given = self.text(path, value)?;
+        let found = words.iter().find(|(word, _)| *word == given).map(|(_, meaning)| *meaning);
+        found.ok_or_else(|| {
+            let known: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+            let text = format!("`{given}` means nothing here; write {}", known.join(" or "));
+            self.error(value.span().start, path, text)
+        })
+    }
+
+    fn texts<'v>(
+        &self,
+        path: &str,
+        value: &'v Value<'_>,
+    ) -> Result<Vec<(&'v str, usize)>, ConfigError> {
+        match value.get_ref() {
+            DeValue::Array(items) => {
+                items.iter().map(|item| Ok((self.text(path, item)?, item.span().start))).collect()
+            }
+            _ => Err(self.wrong(path, value, "a list of texts; write it as [\"…\", \"…\"]")),
+        }
+    }
+
+    fn selector(
+        &self,
+        path: &str,
+        value: &Value<'_>,
+        limits: &Limits,
+    ) -> Result<Selector, ConfigError> {
+        Selector::parse(self.text(path, value)?, limits)
+            .map_err(|error| self.error(value.span().start, path, error.to_string()))
+    }
+
+    fn selectors(
+        &self,
+        path: &str,
+        value: &Value<'_>,
+        limits: &Limits,
+    ) -> Result<Vec<Selector>, ConfigError> {
+        self.texts(path, value)?
+            .into_iter()
+            .map(|(text, at)| {
+                Selector::parse(text, limits)
+                    .map_err(|error| self.error(at, path, error.to_string()))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::default_text;
+    use super::*;
+
+    #[test]
+    fn the_default_text_is_the_default() {
+        assert_eq!(parse(&default_text(), "default.toml"), Ok(Config::default()));
+    }
+
+    #[test]
+    fn every_section_is_read() {
+        let text = r##"
+            [server]
+            name = "n1"
+            listen = "0.0.0.0:9000"
+            [engine]
+            shards = 4
+            private_fd_tables = false
+            [access]
+            anonymous = "read"
+            origins = ["https://a.example"]
+            [[access.tokens]]
+            token = "t"
+            name = "feeder"
+            publish = ["prices/#"]
+            subscribe = []
+            [[topics]]
+            selector = "prices/#"
+            history_count = 5
+            conflation = "lagging"
+            [limits]
+            payload_bytes_max = 1_000
+            silence_ms = 5000
+            [diagnostics]
+            echo = true
+        "##;
+        let config = parse(text, "t.toml").expect("valid");
+        assert_eq!((config.name.as_str(), config.engine.shards), ("n1", Some(4)));
+        assert_eq!(config.limits.payload_bytes_max, 1000);
+        assert_eq!(config.limits.silence_ms, Duration::from_secs(5));
+        assert_eq!(config.policies[0].policy.conflation, Conflation::Lagging);
+        assert_eq!(config.access.tokens[0].1.name, "feeder");
+        assert!(config.echo && !config.engine.private_fd_tables);
+    }
+
+    #[test]
+    fn errors_name_line_key_and_cure() {
+        let cases = [
+            (
+                "[engine]\nshard = 2",
+                "t.toml:2: `engine.shard`: there is no such key; did you mean `shards`?",
+            ),
+            ("[enginge]", "t.toml:1: `enginge`: there is no such key; did you mean `engine`?"),
+            (
+                "[engine]\n\nshards = \"x\"",
+                "t.toml:3: `engine.shards`: its value is not a whole number from 1 to 4096",
+            ),
+            ("[server]\nlisten = \"x\"", "t.toml:2: `server.listen`: `x` is no address"),
+            ("[access]\nanonymous = \"some\"", "write \"all\" or \"read\" or \"none\""),
+            ("[[topics]]\nretain = true", "`topics`: an entry needs a `selector`"),
+            ("[[topics]]\nselector = \"a//b\"", "the level at byte 2 is empty"),
+            ("[limits]\npayload_byte_max = 1", "did you mean `payload_bytes_max`?"),
+            ("[server", "t.toml:1: "),
+        ];
+        for (text, part) in cases {
+            let error = parse(text, "t.toml").expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What WebSocket peers say, and what the hub is asked for it.
+
+use engine::{Io, Sent, Socket};
+use model::{
+    Action, Code, Command, CommandId, Event, Hello, Principal, Refusal, Selector, Subscribe,
+};
+use protocol::native::binary::{self, Decoded, IsBinary};
+use protocol::native::{Undecoded, json};
+use protocol::websocket::{
+    FrameError, Message, Opcode, Role, Unread, encode_close, encode_header, encode_pong,
+};
+
+use crate::connection::{Connection, Native, State};
+use crate::encoder::{encoding_of, index_of};
+use crate::publish::PendingPublish;
+use crate::shard::Shard;
+
+/// The server's version, told in `welcome`.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// When to come back after the server closed, in milliseconds.
+const RETRY_AFTER_MS: u64 = 1_000;
+
+/// One message's worth of things to do, taken out of the connection's borrow.
+enum Heard {
+    Commands(Vec<Decoded>),
+    Ping(Vec<u8>),
+    Pong,
+    Close(u16),
+    Broken(FrameError),
+}
+
+impl<I: Io> Shard<I> {
+    /// Takes bytes from a WebSocket that speaks the native dialect.
+    pub(crate) fn handle_native(&mut self, socket: Socket, bytes: &mut [u8]) {
+        let mut input = Unread::new(bytes);
+        while let Some(heard) = self.next_heard(socket, &mut input) {
+            match heard {
+                Heard::Commands(commands) => {
+                    for command in commands {
+                        self.handle_command(socket, command);
+                    }
+                }
+                Heard::Ping(payload) => {
+                    let mut pong = Vec::new();
+                    encode_pong(&payload, &mut pong);
+                    self.tell_native(socket, &pong);
+                }
+                Heard::Pong => {}
+                Heard::Close(code) => {
+                    let mut close = Vec::new();
+                    encode_close(code, "", &mut close);
+                    self.tell_native(socket, &close);
+                    self.end_native(socket);
+                }
+                Heard::Broken(error) => {
+                    self.close_native(socket, &error.refusal(), error.close_code());
+                }
+            }
+        }
+    }
+
+    fn next_heard(&mut self, socket: Socket, input: &mut Unread<'_>) -> Option<Heard> {
+        let limits = &self.config.limits;
+        let connection = self.connections.get_mut(socket.0 as usize)?.as_mut()?;
+        let State::Native(native) = &mut connection.state else { return None };
+        if native.is_closing {
+            return None;
+        }
+        Some(match native.inbound.poll_message(input, Role::Server, limits) {
+            Ok(None) => return None,
+            Ok(Some(Message::Text(text))) => {
+                let decoded = json::decode_command(text, limits);
+                Heard::Commands(vec![decoded.map(|(id, command)| (id, command, IsBinary::No))])
+            }
+            Ok(Some(Message::Binary(bytes))) => {
+                Heard::Commands(binary::decode_commands(bytes, limits).collect())
+            }
+            Ok(Some(Message::Ping(payload))) => Heard::Ping(payload.to_vec()),
+            Ok(Some(Message::Pong(_))) => Heard::Pong,
+            Ok(Some(Message::Close(reason))) => Heard::Close(reason.map_or(1000, |(code, _)| code)),
+            Err(error) => Heard::Broken(error),
+        })
+    }
+
+    fn native(&mut self, socket: Socket) -> Option<&mut Native> {
+        match &mut self.connection(socket)?.state {
+            State::Native(native) => Some(native),
+            _ => None,
+        }
+    }
+
+    fn handle_command(
+        &mut self,
+        socket: Socket,
+        command: Decoded,
+    ) {
+        let Some(native) = self.native(socket) else { return };
+        let (session, principal) = (native.session, native.principal.clone());
+        let is_first = !std::mem::replace(&mut native.has_spoken, true);
+        let (id, result) = match command {
+            Err(Undecoded { id, refusal }) => (id, Err(refusal)),
+            Ok((id, command, is_binary)) => (
+                id,
+                match command {
+                    Command::Hello(hello) => self.handle_hello(socket, id, hello, is_first),
+                    Command::Subscribe(wanted) => check_subscribe(&principal, &wanted)
+                        .and_then(|()| self.hub.subscribe(session, id, wanted)),
+                    Command::Unsubscribe(unwanted) => self.hub.unsubscribe(session, id, unwanted),
+                    Command::Publish(publish) => {
+                        let serial = self.connection(socket).map_or(0, |open| open.serial);
+                        Self::check_publish(&principal, &publish.draft.topic).map(|()| {
+                            let pending = PendingPublish::Session { socket, serial, id, is_binary };
+                            self.publish(publish.draft, pending);
+                        })
+                    }
+                    Command::Ping => {
+                        self.hub.tell(session, &Event::Pong { id });
+                        Ok(())
+                    }
+                },
+            ),
+        };
+        if let Err(refusal) = result {
+            self.refusals += 1;
+            self.hub.tell(session, &Event::Refused { id, refusal });
+        }
+    }
+
+    fn handle_hello(
+        &mut self,
+        socket: Socket,
+        id: Option<CommandId>,
+        hello: Hello,
+        is_first: bool,
+    ) -> Result<(), Refusal> {
+        if !is_first {
+            let text = "cannot greet again: `hello` is the first command or none; send it first";
+            return Err(Refusal::new(Code::BadCommand, text));
+        }
+        let principal = match &hello.token {
+            Some(token) => Some(self.access.principal(Some(token))?),
+            None => None,
+        };
+        let (node, shard) = (self.config.name.clone(), self.index.0);
+        let payload_bytes_max = self.config.limits.payload_bytes_max;
+        let Some(connection) = self.connection(socket) else { return Ok(()) };
+        let serial = connection.serial;
+        let State::Native(native) = &mut connection.state else { return Ok(()) };
+        let session = native.session;
+        if let Some(principal) = principal {
+            native.principal = principal;
+        }
+        let encoding = encoding_of(self.hub.encoding(session)).with_batch(hello.batch);
+        self.hub.set_encoding(session, index_of(encoding));
+        let welcome = Event::Welcome {
+            id,
+            session: format!("{node}-{shard}-{serial}"),
+            node,
+            version: VERSION.into(),
+            payload_bytes_max,
+        };
+        self.hub.tell(session, &welcome);
+        Ok(())
+    }
+
+    fn tell_native(&mut self, socket: Socket, messages: &[u8]) {
+        if let Some(native) = self.native(socket) {
+            let session = native.session;
+            self.hub.tell_bytes(session, messages);
+        }
+    }
+
+    /// Tells a peer why its connection ends, then ends it.
+    pub(crate) fn close_native(&mut self, socket: Socket, refusal: &Refusal, close_code: u16) {
+        let Some(native) = self.native(socket).filter(|native| !native.is_closing) else { return };
+        let session = native.session;
+        self.refusals += 1;
+        let refusal = refusal.clone();
+        let mut close = Vec::new();
+        encode_close(close_code, &refusal.text, &mut close);
+        self.hub.tell(session, &Event::Closing { refusal, retry_after_ms: RETRY_AFTER_MS });
+        self.hub.tell_bytes(session, &close);
+        self.end_native(socket);
+    }
+
+    fn end_native(&mut self, socket: Socket) {
+        if let Some(native) = self.native(socket) {
+            native.is_closing = true;
+            self.close_soon(socket);
+        }
+    }
+
+    /// Takes bytes from a WebSocket that echoes.
+    pub(crate) fn handle_echo(&mut self, socket: Socket, bytes: &mut [u8]) {
+        let limits = &self.config.limits;
+        let connection = self.connections.get_mut(socket.0 as usize).and_then(Option::as_mut);
+        let Some(Connection { state: State::Echo(echo), .. }) = connection else { return };
+        let mut input = Unread::new(bytes);
+        while !echo.is_closing {
+            let out = &mut echo.unsent;
+            match echo.inbound.poll_message(&mut input, Role::Server, limits) {
+                Ok(None) => break,
+                Ok(Some(Message::Text(text))) => {
+                    encode_header(Opcode::Text, text.len(), out);
+                    out.extend_from_slice(text.as_bytes());
+                }
+                Ok(Some(Message::Binary(bytes))) => {
+                    encode_header(Opcode::Binary, bytes.len(), out);
+                    out.extend_from_slice(bytes);
+                }
+                Ok(Some(Message::Ping(payload))) => encode_pong(payload, out),
+                Ok(Some(Message::Pong(_))) => {}
+                Ok(Some(Message::Close(reason))) => {
+                    encode_close(reason.map_or(1000, |(code, _)| code), "", out);
+                    echo.is_closing = true;
+                }
+                Err(error) => {
+                    encode_close(error.close_code(), &error.refusal().text, out);
+                    echo.is_closing = true;
+                }
+            }
+        }
+        let is_closing = echo.is_closing;
+        self.send_echo(socket);
+        if is_closing {
+            self.close_soon(socket);
+        }
+    }
+
+    pub(crate) fn send_echo(&mut self, socket: Socket) {
+        let connection = self.connections.get_mut(socket.0 as usize).and_then(Option::as_mut);
+        let Some(Connection { state: State::Echo(echo), .. }) = connection else { return };
+        if echo.unsent.is_empty() {
+            return;
+        }
+        match self.io.send(socket, &echo.unsent) {
+            Sent::Bytes(taken) => {
+                echo.unsent.drain(..taken);
+            }
+            Sent::Closed => self.drop_connection(socket),
+        }
+    }
+}
+
+fn check_subscribe(principal: &Principal, wanted: &Subscribe) -> Result<(), Refusal> {
+    let may = |selector: &Selector| principal.may(Action::Subscribe, selector);
+    let Some(refused) = wanted.selectors.iter().find(|selector| !may(selector)) else {
+        return Ok(());
+    };
+    let text = format!(
+        "cannot subscribe to `{refused}`: {} may not read all of it; present a token that may, or \
+         use a narrower selector",
+        principal.name
+    );
+    Err(Refusal::new(Code::NotAllowed, text))
+}

@@ -1,0 +1,62 @@
+//! What arrives in a shard's mailbox.
+
+use admin::Question;
+use backbone::Ticket;
+use hub::{HubMail, ShardIndex};
+use model::{AckLevel, Draft, Position, Refusal, TopicName};
+
+/// A message to a shard.
+#[derive(Debug)]
+pub enum ShardMail {
+    /// From another shard's hub.
+    Hub {
+        /// Which shard.
+        from: ShardIndex,
+        /// What it says.
+        mail: HubMail,
+    },
+    /// A publication for a topic that is at home here.
+    Append {
+        /// The asking shard's number for it.
+        ticket: Ticket,
+        /// The message.
+        draft: Draft,
+    },
+    /// What became of a publication that this shard sent to its home.
+    Appended {
+        /// This shard's number for it.
+        ticket: Ticket,
+        /// Its place, or why it was refused.
+        result: Result<Appended, Refusal>,
+    },
+    /// From the API.
+    Question(Question),
+    /// Bytes of an answer to an ordinary HTTP request.
+    Response(Response),
+    /// The server is stopping.
+    Stop,
+}
+
+/// Where a publication was kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Appended {
+    /// The topic.
+    pub topic: TopicName,
+    /// Its place there.
+    pub position: Position,
+    /// How safe it is.
+    pub level: AckLevel,
+}
+
+/// A piece of an HTTP answer.
+#[derive(Debug)]
+pub struct Response {
+    /// The socket's number.
+    pub socket: u32,
+    /// Which connection it was of: socket numbers are used again.
+    pub serial: u32,
+    /// What to send.
+    pub bytes: Vec<u8>,
+    /// Whether this ends the answer.
+    pub is_last: bool,
+}

@@ -1,0 +1,168 @@
+//! Publications on their way: from whoever sent them to the topic's home and back with a position.
+
+use admin::{Published, Question, Value};
+use backbone::Ticket;
+use engine::{Io, Socket};
+use hub::{ShardIndex, home_shard};
+use model::{
+    Action, Code, CommandId, Draft, Event, Position, Principal, Refusal, Selector, TopicName,
+};
+use protocol::native::binary::{self, IsBinary};
+use protocol::websocket::{MessageWriter, Opcode};
+use tokio::sync::oneshot;
+
+use crate::connection::{Connection, State};
+use crate::mail::{Appended, ShardMail};
+use crate::shard::Shard;
+
+/// Who waits for a publication's position.
+#[derive(Debug)]
+pub(crate) enum PendingPublish {
+    /// A session's command.
+    Session { socket: Socket, serial: u32, id: Option<CommandId>, is_binary: IsBinary },
+    /// An HTTP request.
+    Api(oneshot::Sender<Result<Published, Refusal>>),
+}
+
+/// Tickets carry the asking shard in their upper 16 bits and its slot in the lower 48.
+const SLOT_BITS: u32 = 48;
+
+impl<I: Io> Shard<I> {
+    fn ticket_of(&self, slot: usize) -> Ticket {
+        Ticket(u64::from(self.index.0) << SLOT_BITS | slot as u64)
+    }
+
+    /// Sends a draft to its home; whoever is `pending` hears what became of it.
+    pub(crate) fn publish(&mut self, draft: Draft, pending: PendingPublish) {
+        let slot = self.pending.insert(pending);
+        let ticket = self.ticket_of(slot);
+        let bytes_max = self.hub.policy_for(&draft.topic).payload_bytes_max;
+        if let Some(bytes_max) = bytes_max.filter(|max| draft.payload.bytes().len() > *max) {
+            let text = format!(
+                "cannot publish the payload: it has {} bytes and the policy of `{}` allows \
+                 {bytes_max}; send less at a time, or change the policy in the configuration",
+                draft.payload.bytes().len(),
+                draft.topic
+            );
+            self.handle_appended(ticket, Err(Refusal::new(Code::PayloadTooLarge, text)));
+            return;
+        }
+        let home = home_shard(&draft.topic, self.shard_count);
+        if home == self.index {
+            self.append(ticket, draft);
+        } else if self.try_mail_to(home, ShardMail::Append { ticket, draft }).is_err() {
+            let text = "cannot publish now: the topic's shard has a full mailbox; try again";
+            self.handle_appended(ticket, Err(Refusal::new(Code::Busy, text)));
+        }
+    }
+
+    /// Whether `principal` may publish to `topic`.
+    pub(crate) fn check_publish(principal: &Principal, topic: &TopicName) -> Result<(), Refusal> {
+        if topic.is_reserved() {
+            let text = format!(
+                "cannot publish to `{topic}`: names that begin with `$` are the server's own; use \
+                 another name"
+            );
+            return Err(Refusal::new(Code::ReservedTopic, text));
+        }
+        if principal.may(Action::Publish, &Selector::of_topic(topic)) {
+            return Ok(());
+        }
+        let text = format!(
+            "cannot publish to `{topic}`: {} may not; present a token that may, or have \
+             access.tokens changed in the configuration",
+            principal.name
+        );
+        Err(Refusal::new(Code::NotAllowed, text))
+    }
+
+    pub(crate) fn tell_appended(&mut self, ticket: Ticket, topic: TopicName, position: Position) {
+        let level = self.hub.policy_for(&topic).ack;
+        self.route_appended(ticket, Ok(Appended { topic, position, level }));
+    }
+
+    /// Sends what became of a publication to the shard that it came from.
+    pub(crate) fn route_appended(&mut self, ticket: Ticket, result: Result<Appended, Refusal>) {
+        let origin = ShardIndex((ticket.0 >> SLOT_BITS) as u16);
+        if origin == self.index {
+            self.handle_appended(ticket, result);
+        } else {
+            self.mail_to(origin, ShardMail::Appended { ticket, result });
+        }
+    }
+
+    /// Tells whoever waits for it what became of a publication.
+    pub(crate) fn handle_appended(&mut self, ticket: Ticket, result: Result<Appended, Refusal>) {
+        let slot = (ticket.0 & ((1 << SLOT_BITS) - 1)) as usize;
+        let Some(pending) = self.pending.try_remove(slot) else { return };
+        match pending {
+            PendingPublish::Api(answer) => {
+                let published = result.map(|Appended { topic, position, level }| Published {
+                    topic,
+                    position,
+                    level,
+                });
+                // The request may have been given up meanwhile.
+                let _ = answer.send(published);
+            }
+            PendingPublish::Session { socket, serial, id, is_binary } => {
+                let connection = self.connection(socket).filter(|open| open.serial == serial);
+                let Some(Connection { state: State::Native(native), .. }) = connection else {
+                    return;
+                };
+                let session = native.session;
+                self.answer_publish(session, id, is_binary, result);
+            }
+        }
+    }
+
+    fn answer_publish(
+        &mut self,
+        session: hub::SessionIndex,
+        id: Option<CommandId>,
+        is_binary: IsBinary,
+        result: Result<Appended, Refusal>,
+    ) {
+        match (result, id, is_binary) {
+            (Err(refusal), ..) => {
+                self.refusals += 1;
+                self.hub.tell(session, &Event::Refused { id, refusal });
+            }
+            (Ok(_), None, _) => {}
+            (Ok(Appended { position, .. }), Some(id), IsBinary::Yes) => {
+                let mut message = Vec::new();
+                let writer = MessageWriter::begin(&mut message);
+                let Position { epoch, sequence } = &position;
+                binary::append_published(id, *sequence, epoch, &mut message);
+                writer.finish(Opcode::Binary, &mut message);
+                self.hub.tell_bytes(session, &message);
+            }
+            (Ok(Appended { topic, position, level }), Some(_), IsBinary::No) => {
+                self.hub.tell(session, &Event::Published { id, topic, position, level });
+            }
+        }
+    }
+
+    /// Answers the API.
+    pub(crate) fn handle_question(&mut self, question: Question) {
+        // An answer that nobody waits for any more is no fault.
+        match question {
+            Question::Publish { draft, answer } => {
+                self.publish(draft, PendingPublish::Api(answer));
+            }
+            Question::Value { topic, answer } => {
+                let value = self.hub.value(&topic);
+                let value = value.map(|(position, publication)| Value { position, publication });
+                let _ = answer.send(value);
+            }
+            Question::List { selector, after, limit, answer } => {
+                let topics = self.hub.list(&selector, after.as_ref(), limit).into_iter();
+                let listed = topics.map(|(topic, position)| admin::Listed { topic, position });
+                let _ = answer.send(listed.collect());
+            }
+            Question::Counters { answer } => {
+                let _ = answer.send(self.counters());
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Starting and stopping: threads, mailboxes, listeners, the API.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc as std_mpsc;
+use std::thread::JoinHandle;
+
+use engine::{
+    Clock, EpollIo, EpollOptions, ListenerOptions, MailReceiver, MailSender, Waker,
+    descriptor_limit, listen, mailbox, private_descriptor_table, raise_descriptor_limit,
+    random_seed, spawn_shard,
+};
+use hub::ShardIndex;
+use model::Epoch;
+use tokio::sync::mpsc;
+
+use crate::access::Access;
+use crate::api::MailedShards;
+use crate::config::Config;
+use crate::mail::ShardMail;
+use crate::shard::{Shard, ShardParts, moment};
+
+/// Descriptors of a table that connections do not get.
+const DESCRIPTORS_RESERVED: u64 = 200;
+
+/// A running server.
+pub struct Server {
+    address: SocketAddr,
+    peers: Vec<MailSender<ShardMail>>,
+    shards: Vec<JoinHandle<()>>,
+    api: Option<JoinHandle<()>>,
+    is_ready: Arc<AtomicBool>,
+}
+
+/// Why a server did not start.
+#[derive(Debug)]
+pub struct StartError {
+    text: String,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+fn cannot(what: &str, why: impl fmt::Display, how: &str) -> StartError {
+    StartError { text: format!("cannot {what}: {why}; {how}") }
+}
+
+/// What every shard's thread is given.
+#[derive(Clone)]
+struct Common {
+    config: Arc<Config>,
+    access: Arc<Access>,
+    clock: Clock,
+    epoch: Epoch,
+    shard_count: u16,
+    peers: Vec<MailSender<ShardMail>>,
+    api: mpsc::Sender<admin::Exchange>,
+    /// Descriptors from here on are not in a private table.
+    first_closed: u32,
+    connections_max: usize,
+}
+
+impl Server {
+    /// Starts all threads and waits until every shard listens.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or the system has no room for the threads.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        raise_descriptor_limit();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let shard_count = config.engine.shards.unwrap_or(cores as u16);
+        let no_descriptor =
+            |error| cannot("start", error, "raise the limit on open files (ulimit -n)");
+        // Every waker stands before any thread gets a table of its own, so that all tables have it.
+        let wakers: Vec<Waker> = (0..shard_count)
+            .map(|_| Waker::new())
+            .collect::<Result<_, _>>()
+            .map_err(no_descriptor)?;
+        let (peers, boxes): (Vec<_>, Vec<_>) = wakers
+            .iter()
+            .map(|waker| mailbox(config.limits.mailbox_len_max, waker.clone()))
+            .unzip();
+        let access = Arc::new(Access::new(&config.access));
+        let (api, exchanges) = mpsc::channel(config.limits.requests_in_flight_max);
+        let clock = Clock::start();
+        let epoch = format!("{:x}-{:08x}", clock.now().unix_ms, random_seed() as u32);
+        let config = Arc::new(config);
+        let common = Common {
+            connections_max: connections_per_shard(&config, shard_count),
+            access: Arc::clone(&access),
+            clock,
+            epoch: Epoch::new(&epoch),
+            shard_count,
+            peers: peers.clone(),
+            api,
+            first_closed: wakers.iter().filter_map(Waker::number).max().unwrap_or(2) + 1,
+            config: Arc::clone(&config),
+        };
+        let is_ready = Arc::new(AtomicBool::new(false));
+        let (address, shards) = start_shards(&common, &wakers, boxes)?;
+        let shards_seen = MailedShards {
+            peers: peers.clone(),
+            config: Arc::clone(&config),
+            access,
+            is_ready: Arc::clone(&is_ready),
+        };
+        let router = admin::router(Arc::new(shards_seen));
+        let api = std::thread::Builder::new()
+            .name("api".into())
+            .spawn(move || admin::run(router, exchanges))
+            .map_err(|error| cannot("start the API", error, "free some memory"))?;
+        is_ready.store(true, Ordering::Relaxed);
+        let connections = common.connections_max as u64 * u64::from(shard_count);
+        tracing::info!(%address, shards = shard_count, connections, "listening");
+        Ok(Self { address, peers, shards, api: Some(api), is_ready })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Asks all shards to stop: clients are told, then connections close.
+    pub fn stop(&self) {
+        self.stopper()();
+    }
+
+    /// The same, to be kept elsewhere.
+    pub fn stopper(&self) -> impl Fn() + Send + 'static {
+        let (peers, is_ready) = (self.peers.clone(), Arc::clone(&self.is_ready));
+        move || {
+            is_ready.store(false, Ordering::Relaxed);
+            for peer in &peers {
+                while peer.send(ShardMail::Stop).is_err() {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+
+    /// Waits until all threads have ended.
+    pub fn wait(mut self) {
+        for shard in self.shards.drain(..) {
+            // A shard that panicked has said so; the others still stop in order.
+            let _ = shard.join();
+        }
+        if let Some(api) = self.api.take() {
+            let _ = api.join();
+        }
+    }
+}
+
+/// Connections that a shard may hold, by the limits of the system and of the configuration.
+fn connections_per_shard(config: &Config, shard_count: u16) -> usize {
+    let in_table = descriptor_limit().saturating_sub(DESCRIPTORS_RESERVED);
+    let allowed = match config.engine.private_fd_tables {
+        true => in_table,
+        false => in_table / u64::from(shard_count),
+    };
+    usize::try_from(allowed).unwrap_or(usize::MAX).min(config.limits.connections_per_shard_max)
+}
+
+type Started = (SocketAddr, Vec<JoinHandle<()>>);
+
+fn start_shards(
+    common: &Common,
+    wakers: &[Waker],
+    boxes: Vec<MailReceiver<ShardMail>>,
+) -> Result<Started, StartError> {
+    let (mut address, mut threads) = (common.config.listen, Vec::new());
+    for (index, (waker, mailbox)) in wakers.iter().zip(boxes).enumerate() {
+        let (common, waker) = (common.clone(), waker.clone());
+        let (tell, hear) = std_mpsc::channel();
+        let core = common.config.engine.pin_cores.then_some(index);
+        let listen_at = address;
+        let run = move || run_shard(index as u16, &common, &waker, mailbox, listen_at, &tell);
+        let thread = spawn_shard(&format!("shard-{index}"), core, run)
+            .map_err(|error| cannot("start a shard", error, "use fewer engine.shards"))?;
+        threads.push(thread);
+        address = hear.recv().unwrap_or_else(|_| {
+            Err(cannot("start a shard", "its thread ended", "see the messages above"))
+        })?;
+    }
+    Ok((address, threads))
+}
+
+fn run_shard(
+    index: u16,
+    common: &Common,
+    waker: &Waker,
+    mailbox: MailReceiver<ShardMail>,
+    address: SocketAddr,
+    tell: &std_mpsc::Sender<Result<SocketAddr, StartError>>,
+) {
+    if common.config.engine.private_fd_tables
+        && let Err(error) = private_descriptor_table(common.first_closed)
+    {
+        tracing::warn!(shard = index, %error, "sharing the descriptor table: fewer connections fit");
+    }
+    let io = match open_io(common, waker, address) {
+        Ok((io, address)) => {
+            // Nobody listens any more only if the start failed elsewhere.
+            let _ = tell.send(Ok(address));
+            io
+        }
+        Err(error) => {
+            let _ = tell.send(Err(error));
+            return;
+        }
+    };
+    let mut shard = Shard::new(ShardParts {
+        io,
+        index: ShardIndex(index),
+        shard_count: common.shard_count,
+        config: Arc::clone(&common.config),
+        access: Arc::clone(&common.access),
+        mailbox,
+        peers: common.peers.clone(),
+        api: Some(common.api.clone()),
+        epoch: common.epoch.clone(),
+        now: moment(common.clock.now()),
+    });
+    while let Some(timeout) = shard.turn(moment(common.clock.now())) {
+        shard.wait(timeout);
+    }
+}
+
+fn open_io(
+    common: &Common,
+    waker: &Waker,
+    address: SocketAddr,
+) -> Result<(EpollIo, SocketAddr), StartError> {
+    let engine = &common.config.engine;
+    let options = ListenerOptions {
+        backlog: engine.backlog,
+        send_buffer_bytes: engine.send_buffer_bytes,
+        notsent_lowat_bytes: engine.notsent_lowat_bytes,
+        user_timeout_ms: engine.user_timeout_ms,
+    };
+    let (listener, address) = listen(address, &options).map_err(|error| {
+        let how = "choose another server.listen, or stop what listens there";
+        cannot(&format!("listen on {address}"), error, how)
+    })?;
+    let options = EpollOptions {
+        accepts_per_turn_max: engine.accepts_per_turn_max,
+        accept_share_percent: engine.accept_share_percent,
+        connections_max: common.connections_max,
+    };
+    let io = EpollIo::new(Some(listener), waker, options)
+        .map_err(|error| cannot("watch sockets", error, "raise the limit on open files"))?;
+    Ok((io, address))
+}

@@ -1,0 +1,527 @@
+//! One core's share: its connections, its hub, its topics' backbone. One turn of its loop.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admin::{Exchange, ShardCounters};
+use backbone::{Backbone, BackboneEvent, MemoryBackbone, Ticket};
+use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
+use hub::{Hub, HubMail, HubOptions, Outlet, SessionIndex, ShardIndex};
+use model::{Code, Epoch, Moment, Refusal};
+use slab::Slab;
+use tokio::sync::mpsc;
+
+use crate::access::Access;
+use crate::config::Config;
+use crate::connection::{Connection, State};
+use crate::encoder::NativeEncoder;
+use crate::mail::ShardMail;
+use crate::publish::PendingPublish;
+
+/// A shard, over real sockets or simulated ones.
+pub struct Shard<I> {
+    pub(crate) io: I,
+    pub(crate) index: ShardIndex,
+    pub(crate) shard_count: u16,
+    pub(crate) config: Arc<Config>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) hub: Hub<NativeEncoder>,
+    backbone: Box<dyn Backbone>,
+    pub(crate) connections: Vec<Option<Connection>>,
+    /// Sockets of which more may be received than was: their events were told already.
+    unread: VecDeque<Socket>,
+    /// Connections to be closed once they took what waits for them, or when the time is up.
+    pub(crate) closing: Vec<Closing>,
+    pub(crate) pending: Slab<PendingPublish>,
+    mailbox: MailReceiver<ShardMail>,
+    pub(crate) peers: Vec<MailSender<ShardMail>>,
+    /// Mail that found no room, per shard, in order. Only what must not be lost waits here.
+    waiting: Vec<VecDeque<ShardMail>>,
+    pub(crate) api: Option<mpsc::Sender<Exchange>>,
+    buffer: Vec<u8>,
+    serials: u32,
+    pub(crate) now: Moment,
+    swept_at: u32,
+    is_stopping: bool,
+    counters: ShardCounters,
+    pub(crate) refusals: u64,
+    pub(crate) http_requests: u64,
+}
+
+/// A connection that we are closing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closing {
+    pub socket: Socket,
+    pub serial: u32,
+    pub until: Duration,
+}
+
+/// What a shard is made of.
+pub struct ShardParts<I> {
+    /// Its sockets.
+    pub io: I,
+    /// Which shard it is.
+    pub index: ShardIndex,
+    /// How many there are.
+    pub shard_count: u16,
+    /// The server's configuration.
+    pub config: Arc<Config>,
+    /// The access rules.
+    pub access: Arc<Access>,
+    /// Its mailbox.
+    pub mailbox: MailReceiver<ShardMail>,
+    /// Everybody's mailboxes, by shard.
+    pub peers: Vec<MailSender<ShardMail>>,
+    /// Where ordinary HTTP requests go.
+    pub api: Option<mpsc::Sender<Exchange>>,
+    /// The epoch of positions given by this process; never used before.
+    pub epoch: Epoch,
+    /// The time now.
+    pub now: Moment,
+}
+
+/// A clock reading in the words of the floors below.
+pub fn moment(reading: Reading) -> Moment {
+    Moment { elapsed: reading.elapsed, unix_ms: reading.unix_ms }
+}
+
+const READ_BUFFER_BYTES: usize = 64 << 10;
+/// Full buffers received from one connection before others have their turn.
+const READS_IN_A_ROW: usize = 4;
+/// Sends before the shard looks for received bytes again: about a millisecond.
+const SENDS_PER_TURN: usize = 256;
+/// How long a connection that we close may take to receive the reason.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+struct Wire<'a, I> {
+    io: &'a mut I,
+    broken: Vec<Socket>,
+}
+
+impl<I: Io> Outlet for Wire<'_, I> {
+    fn send(&mut self, link: u32, bytes: &[u8]) -> hub::Sent {
+        match self.io.send(Socket(link), bytes) {
+            engine::Sent::Bytes(taken) => hub::Sent::Taken(taken),
+            engine::Sent::Closed => {
+                self.broken.push(Socket(link));
+                hub::Sent::Closed
+            }
+        }
+    }
+}
+
+impl<I: Io> Shard<I> {
+    /// A shard that has no connections yet.
+    pub fn new(parts: ShardParts<I>) -> Self {
+        let ShardParts { io, index, shard_count, config, access, mailbox, peers, api, epoch, now } =
+            parts;
+        let options = HubOptions {
+            shard: index,
+            shard_count,
+            audiences: config.engine.audiences,
+            limits: config.limits.clone(),
+            policies: config.policies.clone(),
+        };
+        let backbone = Box::new(MemoryBackbone::new(epoch, &config.limits));
+        Self {
+            io,
+            index,
+            shard_count,
+            hub: Hub::new(options, NativeEncoder),
+            backbone,
+            connections: Vec::new(),
+            unread: VecDeque::new(),
+            closing: Vec::new(),
+            pending: Slab::new(),
+            mailbox,
+            waiting: peers.iter().map(|_| VecDeque::new()).collect(),
+            peers,
+            api,
+            buffer: vec![0; READ_BUFFER_BYTES],
+            serials: 0,
+            now,
+            swept_at: now.coarse_seconds(),
+            is_stopping: false,
+            counters: ShardCounters::default(),
+            refusals: 0,
+            http_requests: 0,
+            config,
+            access,
+        }
+    }
+
+    /// The shard's sockets.
+    pub fn io_mut(&mut self) -> &mut I {
+        &mut self.io
+    }
+
+    /// Waits for something to do, at most `timeout`.
+    pub fn wait(&mut self, timeout: Duration) {
+        if timeout.is_zero() || self.mailbox.prepare_to_sleep() {
+            self.io.wait(Some(timeout));
+            self.mailbox.wake_up();
+        } else {
+            self.io.wait(Some(Duration::ZERO));
+        }
+    }
+
+    /// One turn: receives, takes mail, orders publications, then sends. Answers how long to wait
+    /// before the next one, or `None` when the shard has stopped.
+    pub fn turn(&mut self, now: Moment) -> Option<Duration> {
+        self.now = now;
+        self.counters.turns += 1;
+        while let Some(event) = self.io.poll_event() {
+            self.handle_event(event);
+        }
+        for _ in 0..self.unread.len() {
+            if let Some(socket) = self.unread.pop_front() {
+                self.receive(socket);
+            }
+        }
+        self.take_mail();
+        self.run_backbone();
+        self.sweep_if_due();
+        self.send_mail();
+        let has_more = self.flush();
+        while let Some((session, refusal)) = self.hub.poll_closing() {
+            self.close_session_slow(session, &refusal);
+        }
+        self.finish_closing();
+        if self.is_stopping && self.closing.is_empty() {
+            return None;
+        }
+        const IDLE: Duration = Duration::from_millis(500);
+        const RETRY: Duration = Duration::from_millis(1);
+        let must_retry = self.waiting.iter().any(|waiting| !waiting.is_empty())
+            || self.hub.has_lapped_followers();
+        match (has_more || self.has_readable_unread(), must_retry || !self.closing.is_empty()) {
+            (true, _) => Some(Duration::ZERO),
+            (false, true) => Some(RETRY),
+            (false, false) => Some(IDLE),
+        }
+    }
+
+    fn handle_event(&mut self, event: IoEvent) {
+        match event {
+            IoEvent::Accepted { socket, .. } => self.open(socket),
+            IoEvent::Readable(socket) => self.receive(socket),
+            IoEvent::Writable(socket) => self.handle_writable(socket),
+        }
+    }
+
+    fn open(&mut self, socket: Socket) {
+        let index = socket.0 as usize;
+        if index >= self.connections.len() {
+            self.connections.resize_with(index + 1, || None);
+        }
+        self.serials = self.serials.wrapping_add(1);
+        self.connections[index] = Some(Connection {
+            serial: self.serials,
+            heard_at: self.now.coarse_seconds(),
+            state: State::Head(Vec::new()),
+        });
+    }
+
+    pub(crate) fn connection(&mut self, socket: Socket) -> Option<&mut Connection> {
+        self.connections.get_mut(socket.0 as usize)?.as_mut()
+    }
+
+    fn receive(&mut self, socket: Socket) {
+        for _ in 0..READS_IN_A_ROW {
+            if self.connection(socket).is_none() {
+                return;
+            }
+            if !self.may_read(socket) {
+                self.unread.push_back(socket);
+                return;
+            }
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let received = self.io.receive(socket, &mut buffer);
+            let is_full = received == Received::Bytes(buffer.len());
+            match received {
+                Received::Bytes(count) => self.handle_bytes(socket, &mut buffer[..count]),
+                Received::Nothing => {}
+                Received::Closed => self.drop_connection(socket),
+            }
+            self.buffer = buffer;
+            if !is_full {
+                return;
+            }
+        }
+        self.unread.push_back(socket);
+    }
+
+    /// Whether a connection's answers leave room for more commands.
+    fn may_read(&mut self, socket: Socket) -> bool {
+        let answers_bytes_max = self.config.limits.answers_bytes_max;
+        match self.connections.get(socket.0 as usize).and_then(Option::as_ref) {
+            Some(Connection { state: State::Native(native), .. }) => {
+                self.hub.answers_bytes(native.session) < answers_bytes_max
+            }
+            Some(Connection { state: State::Answering(answering), .. }) => {
+                answering.early.len() < self.config.limits.body_bytes_max
+            }
+            Some(Connection { state: State::Echo(echo), .. }) => {
+                echo.unsent.len() < answers_bytes_max
+            }
+            _ => true,
+        }
+    }
+
+    fn has_readable_unread(&mut self) -> bool {
+        (0..self.unread.len()).any(|at| {
+            let socket = self.unread[at];
+            self.may_read(socket)
+        })
+    }
+
+    pub(crate) fn handle_bytes(&mut self, socket: Socket, bytes: &mut [u8]) {
+        let now = self.now.coarse_seconds();
+        let Some(connection) = self.connection(socket) else { return };
+        match &mut connection.state {
+            State::Head(_) | State::Body(_) | State::Answering(_) => {
+                self.handle_http(socket, bytes);
+            }
+            State::Native(native) => {
+                native.is_pinged = false;
+                connection.heard_at = now;
+                self.handle_native(socket, bytes);
+            }
+            State::Echo(_) => {
+                connection.heard_at = now;
+                self.handle_echo(socket, bytes);
+            }
+        }
+    }
+
+    fn handle_writable(&mut self, socket: Socket) {
+        let Some(connection) = self.connection(socket) else { return };
+        match &connection.state {
+            State::Native(native) => {
+                let session = native.session;
+                self.hub.handle_writable(session);
+            }
+            State::Answering(_) => self.send_answer(socket),
+            State::Echo(_) => self.send_echo(socket),
+            State::Head(_) | State::Body(_) => {}
+        }
+    }
+
+    /// Forgets a connection and closes its socket.
+    pub(crate) fn drop_connection(&mut self, socket: Socket) {
+        let Some(slot) = self.connections.get_mut(socket.0 as usize) else { return };
+        let Some(connection) = slot.take() else { return };
+        if let State::Native(native) = connection.state {
+            self.hub.close_session(native.session);
+        }
+        self.io.close(socket);
+    }
+
+    fn flush(&mut self) -> bool {
+        let mut wire = Wire { io: &mut self.io, broken: Vec::new() };
+        let has_more = self.hub.flush(&mut wire, SENDS_PER_TURN);
+        for socket in wire.broken {
+            self.drop_connection(socket);
+        }
+        has_more
+    }
+
+    fn run_backbone(&mut self) {
+        loop {
+            while let Some(topic) = self.hub.poll_ask() {
+                self.backbone.follow(&topic);
+            }
+            let Some(event) = self.backbone.poll_event() else { return };
+            self.handle_backbone(event);
+        }
+    }
+
+    fn handle_backbone(&mut self, event: BackboneEvent) {
+        match event {
+            BackboneEvent::Kept { ticket, topic, position, publication } => {
+                self.counters.publications += 1;
+                self.hub.handle_kept(&topic, &position, publication, self.now);
+                if let Some(ticket) = ticket {
+                    self.tell_appended(ticket, topic, position);
+                }
+            }
+            BackboneEvent::Repeated { ticket, topic, position } => {
+                self.tell_appended(ticket, topic, position);
+            }
+            BackboneEvent::NotKept { ticket, refusal } => self.route_appended(ticket, Err(refusal)),
+            BackboneEvent::Head { topic, position } => self.hub.handle_head(&topic, &position),
+        }
+    }
+
+    /// Hands a draft to the backbone of this shard.
+    pub(crate) fn append(&mut self, ticket: Ticket, draft: model::Draft) {
+        if !self.hub.has_room_for_topic(&draft.topic) {
+            let text = format!(
+                "cannot publish to `{}`: the shard holds topics_per_shard_max topics already; \
+                 use fewer topics, or raise the limit in the configuration",
+                draft.topic
+            );
+            self.route_appended(ticket, Err(Refusal::new(Code::TooManyTopics, text)));
+            return;
+        }
+        let level = self.hub.policy_for(&draft.topic).ack;
+        self.backbone.append(ticket, draft, level, self.now);
+    }
+
+    fn take_mail(&mut self) {
+        for _ in 0..self.config.limits.mailbox_len_max {
+            let Some(mail) = self.mailbox.receive() else { return };
+            match mail {
+                ShardMail::Hub { from, mail } => self.hub.handle_mail(from, mail, self.now),
+                ShardMail::Append { ticket, draft } => self.append(ticket, draft),
+                ShardMail::Appended { ticket, result } => self.handle_appended(ticket, result),
+                ShardMail::Question(question) => self.handle_question(question),
+                ShardMail::Response(response) => self.handle_response(response),
+                ShardMail::Stop => self.stop(),
+            }
+        }
+    }
+
+    /// Sends mail that must not be lost, behind what waits already.
+    pub(crate) fn mail_to(&mut self, shard: ShardIndex, mail: ShardMail) {
+        let waiting = &mut self.waiting[usize::from(shard.0)];
+        if !waiting.is_empty() {
+            waiting.push_back(mail);
+        } else if let Err(mail) = self.peers[usize::from(shard.0)].send(mail) {
+            waiting.push_back(mail);
+        }
+    }
+
+    /// Sends mail that the sender of a command can repeat; gives it back when there is no room.
+    pub(crate) fn try_mail_to(
+        &mut self,
+        shard: ShardIndex,
+        mail: ShardMail,
+    ) -> Result<(), ShardMail> {
+        if !self.waiting[usize::from(shard.0)].is_empty() {
+            return Err(mail);
+        }
+        self.peers[usize::from(shard.0)].send(mail)
+    }
+
+    fn send_mail(&mut self) {
+        for shard in 0..self.peers.len() {
+            while let Some(mail) = self.waiting[shard].pop_front() {
+                if let Err(mail) = self.peers[shard].send(mail) {
+                    self.waiting[shard].push_front(mail);
+                    break;
+                }
+            }
+            let has_room = self.waiting[shard].is_empty() && self.peers[shard].has_room();
+            if has_room && self.hub.has_lapped_followers() {
+                self.hub.handle_room(ShardIndex(shard as u16));
+            }
+        }
+        let from = self.index;
+        while let Some((to, mail)) = self.hub.poll_mail() {
+            if !matches!(mail, HubMail::Deliver { .. }) {
+                self.mail_to(to, ShardMail::Hub { from, mail });
+            } else if let Err(ShardMail::Hub { mail, .. }) =
+                self.try_mail_to(to, ShardMail::Hub { from, mail })
+            {
+                self.hub.handle_mail_refused(to, &mail);
+            }
+        }
+    }
+
+    fn sweep_if_due(&mut self) {
+        let now = self.now.coarse_seconds();
+        if now != self.swept_at {
+            self.swept_at = now;
+            self.sweep(now);
+        }
+    }
+
+    /// Lets a connection go once it took what waits for it.
+    pub(crate) fn close_soon(&mut self, socket: Socket) {
+        let until = self.now.elapsed + CLOSE_PATIENCE;
+        if let Some(connection) = self.connection(socket) {
+            let serial = connection.serial;
+            self.closing.push(Closing { socket, serial, until });
+        }
+    }
+
+    fn finish_closing(&mut self) {
+        for closing in std::mem::take(&mut self.closing) {
+            let Closing { socket, serial, until } = closing;
+            let connection = self.connections.get(socket.0 as usize).and_then(Option::as_ref);
+            let Some(connection) = connection.filter(|open| open.serial == serial) else {
+                continue;
+            };
+            let is_done = match &connection.state {
+                State::Native(native) => self.hub.answers_bytes(native.session) == 0,
+                State::Echo(echo) => echo.unsent.is_empty(),
+                State::Answering(answering) => answering.unsent.is_empty() && answering.is_whole,
+                State::Head(_) | State::Body(_) => true,
+            };
+            if is_done || self.now.elapsed >= until {
+                self.drop_connection(socket);
+            } else {
+                self.closing.push(closing);
+            }
+        }
+    }
+
+    fn close_session_slow(&mut self, session: SessionIndex, refusal: &Refusal) {
+        let found = self.connections.iter().position(|connection| {
+            matches!(connection, Some(Connection { state: State::Native(native), .. })
+                if native.session == session)
+        });
+        if let Some(index) = found {
+            self.close_native(Socket(index as u32), refusal, refusal.code.number());
+        }
+    }
+
+    fn stop(&mut self) {
+        self.is_stopping = true;
+        let text = "the server is stopping; come back, or go to another node";
+        let refusal = Refusal::new(Code::GoingAway, text);
+        for index in 0..self.connections.len() {
+            let socket = Socket(index as u32);
+            match self.connections[index].as_ref().map(|connection| &connection.state) {
+                Some(State::Native(_)) => {
+                    self.close_native(socket, &refusal, refusal.code.number());
+                }
+                Some(_) => self.close_soon(socket),
+                None => {}
+            }
+        }
+    }
+
+    /// What this shard counted.
+    pub(crate) fn counters(&self) -> ShardCounters {
+        let (hub, io) = (self.hub.counters(), self.io.counters());
+        let open = self.connections.iter().flatten().count() as u64;
+        ShardCounters {
+            connections: open,
+            sessions: hub.sessions,
+            audiences: hub.audiences,
+            subscriptions: hub.subscriptions,
+            topics: hub.topics,
+            history_bytes: hub.history_bytes,
+            deliveries: hub.deliveries,
+            delivered: hub.delivered,
+            records_encoded: hub.records_encoded,
+            conflated: hub.conflated,
+            stalls: hub.stalls,
+            lapped_sessions: hub.lapped_sessions,
+            lapped_followers: hub.lapped_followers,
+            http_requests: self.http_requests,
+            refusals: self.refusals,
+            accept_pauses: io.accept_pauses,
+            connections_accepted: io.accepts,
+            receives: io.receives,
+            sends: io.sends,
+            sends_cut_short: io.sends_cut_short,
+            bytes_in: io.bytes_in,
+            bytes_out: io.bytes_out,
+            ..self.counters
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Once a second: who was silent too long, or takes too long to ask.
+
+use std::time::Duration;
+
+use engine::{Io, Socket};
+use model::{Code, Refusal};
+use protocol::websocket::encode_ping;
+
+use crate::connection::State;
+use crate::shard::Shard;
+
+/// What to do about a connection.
+enum Verdict {
+    Slow,
+    Idle,
+    Ping,
+    Silent,
+}
+
+impl<I: Io> Shard<I> {
+    /// Looks at every connection once.
+    pub(crate) fn sweep(&mut self, now: u32) {
+        for index in 0..self.connections.len() {
+            let socket = Socket(index as u32);
+            match self.judge(socket, now) {
+                None => {}
+                Some(Verdict::Idle) => self.drop_connection(socket),
+                Some(Verdict::Slow) => {
+                    let text = "cannot wait any longer for the request: it took longer than \
+                                request_ms; send it faster";
+                    self.refuse_http(socket, &Refusal::new(Code::SlowRequest, text));
+                }
+                Some(Verdict::Ping) => self.ping(socket),
+                Some(Verdict::Silent) => {
+                    let text = "closing: nothing was heard for silence_ms, not even a pong; \
+                                connect again";
+                    let refusal = Refusal::new(Code::Silent, text);
+                    self.close_native(socket, &refusal, refusal.code.number());
+                    if self.connection(socket).is_some_and(|c| matches!(c.state, State::Echo(_))) {
+                        self.drop_connection(socket);
+                    }
+                }
+            }
+        }
+    }
+
+    fn judge(&mut self, socket: Socket, now: u32) -> Option<Verdict> {
+        let limits = &self.config.limits;
+        let (request, keep_alive) = (limits.request_ms, limits.keep_alive_ms);
+        let (ping_after, silence) = (limits.ping_after_ms, limits.silence_ms);
+        let connection = self.connection(socket)?;
+        let quiet = Duration::from_secs(u64::from(now.saturating_sub(connection.heard_at)));
+        match &connection.state {
+            State::Head(early) if early.is_empty() => (quiet > keep_alive).then_some(Verdict::Idle),
+            State::Head(_) | State::Body(_) => (quiet > request).then_some(Verdict::Slow),
+            State::Answering(_) => None,
+            State::Echo(_) => (quiet > silence).then_some(Verdict::Silent),
+            State::Native(native) if native.is_closing => None,
+            State::Native(_) if quiet > silence => Some(Verdict::Silent),
+            State::Native(native) if quiet > ping_after && !native.is_pinged => Some(Verdict::Ping),
+            State::Native(_) => None,
+        }
+    }
+
+    fn ping(&mut self, socket: Socket) {
+        let mut ping = Vec::new();
+        encode_ping(&mut ping);
+        let Some(connection) = self.connection(socket) else { return };
+        if let State::Native(native) = &mut connection.state {
+            native.is_pinged = true;
+            let session = native.session;
+            self.hub.tell_bytes(session, &ping);
+        }
+    }
+}
