@@ -1,1 +1,3 @@
+//! What a machine can check of this workspace.
+
 fn main() {}

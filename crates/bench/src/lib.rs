@@ -1,1 +1,1 @@
-//! placeholder
+//! The reference scenarios; they come with the next issue.

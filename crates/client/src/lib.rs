@@ -1,1 +1,16 @@
-//! placeholder
+//! The Rust SDK: connect, publish with acknowledgement, subscribe, resume after a break.
+//!
+//! It blocks the calling thread and needs no runtime. A [`Client`] that loses its connection
+//! connects again with growing, jittered pauses, subscribes anew from its positions, and tells
+//! whether everything was recovered.
+#![forbid(unsafe_code)]
+
+mod backoff;
+mod client;
+mod connection;
+mod subscription;
+
+pub use backoff::Backoff;
+pub use client::{Client, ClientOptions, Update};
+pub use connection::ConnectError;
+pub use subscription::{Message, Tracker};

@@ -89,11 +89,7 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn handle_command(
-        &mut self,
-        socket: Socket,
-        command: Decoded,
-    ) {
+    fn handle_command(&mut self, socket: Socket, command: Decoded) {
         let Some(native) = self.native(socket) else { return };
         let (session, principal) = (native.session, native.principal.clone());
         let is_first = !std::mem::replace(&mut native.has_spoken, true);

@@ -1,0 +1,199 @@
+//! One WebSocket connection over a blocking TCP socket.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use model::{Command, CommandId, Limits};
+use protocol::native::{ServerRecord, binary, json};
+use protocol::websocket::{
+    Inbound, Message, Opcode, Role, Subprotocol, Unread, check_handshake_response,
+    encode_handshake_request, encode_masked,
+};
+
+/// Why a connection could not be opened, or broke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectError {
+    /// What failed, why, and how to put it right.
+    pub text: String,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+fn broken(why: impl fmt::Display) -> ConnectError {
+    ConnectError { text: format!("the connection broke: {why}; it can be opened again") }
+}
+
+/// A connection that speaks the binary dialect.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    inbound: Inbound,
+    limits: Limits,
+    random: u64,
+    buffer: Vec<u8>,
+}
+
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+impl Connection {
+    /// Connects to `url` (`ws://host:port`) and shakes hands.
+    pub(crate) fn open(url: &str, token: Option<&str>, seed: u64) -> Result<Self, ConnectError> {
+        let cannot = |why: String, how: &str| ConnectError {
+            text: format!("cannot connect to {url}: {why}; {how}"),
+        };
+        let host = host_of(url).ok_or_else(|| {
+            cannot("it is no ws:// address".into(), "write such as ws://127.0.0.1:8470")
+        })?;
+        let stream = TcpStream::connect(&host)
+            .map_err(|error| cannot(error.to_string(), "check the address, and that it runs"))?;
+        let mut connection = Self {
+            stream,
+            inbound: Inbound::default(),
+            limits: Limits { message_bytes_max: 1 << 30, ..Limits::default() },
+            random: seed | 1,
+            buffer: vec![0; 64 << 10],
+        };
+        connection
+            .shake_hands(&host, token)
+            .map_err(|error| cannot(error, "see what the server says"))?;
+        Ok(connection)
+    }
+
+    fn shake_hands(&mut self, host: &str, token: Option<&str>) -> Result<(), String> {
+        let text_of = |error: std::io::Error| error.to_string();
+        self.stream.set_nodelay(true).map_err(text_of)?;
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&self.next_random().to_ne_bytes());
+        key[8..].copy_from_slice(&self.next_random().to_ne_bytes());
+        let mut request = Vec::new();
+        encode_handshake_request("/v1/ws", host, key, Subprotocol::Binary, token, &mut request);
+        self.stream.write_all(&request).map_err(text_of)?;
+        self.stream.set_read_timeout(Some(CONNECT_MAX)).map_err(text_of)?;
+        let mut answer = Vec::new();
+        let mut byte = [0; 1];
+        // Byte by byte: what follows the head belongs to the frames. It is once a connection.
+        loop {
+            match check_handshake_response(&answer, key) {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => {}
+                Err(error) => {
+                    let mut rest = vec![0; 4096];
+                    let more = self.stream.read(&mut rest).unwrap_or(0);
+                    return Err(format!("{error}{}", String::from_utf8_lossy(&rest[..more])));
+                }
+            }
+            match self.stream.read(&mut byte).map_err(text_of)? {
+                0 => return Err("it closed the connection".into()),
+                _ => answer.push(byte[0]),
+            }
+        }
+    }
+
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    /// Appends a command to `out`, framed and masked.
+    pub(crate) fn encode(&mut self, id: Option<CommandId>, command: &Command, out: &mut Vec<u8>) {
+        let mut record = Vec::new();
+        binary::append_command(id, command, &mut record);
+        let mask = (self.next_random() as u32).to_ne_bytes();
+        encode_masked(Opcode::Binary, &record, mask, out);
+    }
+
+    pub(crate) fn send(&mut self, frames: &[u8]) -> Result<(), ConnectError> {
+        self.stream.write_all(frames).map_err(broken)
+    }
+
+    /// Hands the records that arrive until `until` to `take`; answers after the first bytes.
+    pub(crate) fn receive(
+        &mut self,
+        until: Instant,
+        take: &mut impl FnMut(ServerRecord<'_>),
+    ) -> Result<(), ConnectError> {
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        self.stream.set_read_timeout(Some(left)).map_err(broken)?;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let result = match self.stream.read(&mut buffer) {
+            Ok(0) => Err(broken("the server closed it")),
+            Ok(count) => self.take_bytes(&mut buffer[..count], take),
+            Err(error) if is_timeout(&error) => Ok(()),
+            Err(error) => Err(broken(error)),
+        };
+        self.buffer = buffer;
+        result
+    }
+
+    fn take_bytes(
+        &mut self,
+        bytes: &mut [u8],
+        take: &mut impl FnMut(ServerRecord<'_>),
+    ) -> Result<(), ConnectError> {
+        let mut input = Unread::new(bytes);
+        let mut pongs = Vec::new();
+        let mut end = None;
+        while end.is_none() {
+            let polled = self.inbound.poll_message(&mut input, Role::Client, &self.limits);
+            let records = match polled.map_err(|error| broken(error.refusal()))? {
+                None => break,
+                Some(Message::Binary(message)) => {
+                    binary::decode_server_message(message, &self.limits).map_err(broken)?
+                }
+                Some(Message::Text(text)) => {
+                    json::decode_server_message(text, &self.limits).map_err(broken)?
+                }
+                Some(Message::Ping(payload)) => {
+                    encode_masked(Opcode::Pong, payload, [0; 4], &mut pongs);
+                    continue;
+                }
+                Some(Message::Pong(_)) => continue,
+                Some(Message::Close(reason)) => {
+                    let reason =
+                        reason.map_or(String::new(), |(code, text)| format!(" {code} {text}"));
+                    end = Some(broken(format!("the server closed it{reason}")));
+                    continue;
+                }
+            };
+            records.into_iter().for_each(&mut *take);
+        }
+        if !pongs.is_empty() {
+            self.send(&pongs)?;
+        }
+        end.map_or(Ok(()), Err)
+    }
+}
+
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+}
+
+/// `host:port` of a `ws://` address.
+fn host_of(url: &str) -> Option<String> {
+    let rest = url.strip_prefix("ws://").or_else(|| url.strip_prefix("http://"))?;
+    let authority = rest.split('/').next().filter(|authority| !authority.is_empty())?;
+    Some(if authority.contains(':') { authority.into() } else { format!("{authority}:80") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        assert_eq!(host_of("ws://a:1/v1/ws"), Some("a:1".into()));
+        assert_eq!(host_of("ws://a"), Some("a:80".into()));
+        assert_eq!(host_of("a:1"), None);
+        assert_eq!(host_of("ws:///x"), None);
+    }
+}

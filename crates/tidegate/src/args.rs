@@ -1,0 +1,132 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Real-time data push server: live data from publishers to millions of clients.
+///
+/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no connection, 4 refused by the server,
+/// 5 wrong configuration.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub remote: Remote,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// Which server the client commands speak to.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Remote {
+    /// The server to speak to.
+    #[arg(long, global = true, default_value = "ws://127.0.0.1:8470", env = "TIDEGATE_SERVER")]
+    pub server: String,
+    /// The token to present.
+    #[arg(long, global = true, env = "TIDEGATE_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// Prints JSON, one object a line.
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Starts a server.
+    Serve(ServeArgs),
+    /// Starts a server and a live feed, to have something to see.
+    Demo(ServeArgs),
+    /// Publishes the live feed to a server.
+    Feed,
+    /// Publishes to a topic.
+    Pub(PubArgs),
+    /// Subscribes and prints what comes.
+    Sub(SubArgs),
+    /// Prints the newest value of a topic.
+    Get(GetArgs),
+    /// Shows or checks configuration.
+    Config(ConfigArgs),
+}
+
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// The configuration file.
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Where to listen, instead of what the configuration says.
+    #[arg(long)]
+    pub listen: Option<SocketAddr>,
+    /// How many shards, instead of what the configuration says.
+    #[arg(long)]
+    pub shards: Option<u16>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PubArgs {
+    /// The topic.
+    pub topic: String,
+    /// The payload; `-` (or nothing) publishes standard input, one line one publication.
+    #[arg(default_value = "-")]
+    pub data: String,
+    /// The payload is text, also if it looks like JSON.
+    #[arg(long, conflicts_with = "bytes")]
+    pub text: bool,
+    /// The payload is bytes.
+    #[arg(long)]
+    pub bytes: bool,
+    /// An idempotency key: a repeated publication with it counts once.
+    #[arg(long)]
+    pub key: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SubArgs {
+    /// Topics or patterns (`+` one level, `#` the rest).
+    #[arg(required = true)]
+    pub selectors: Vec<String>,
+    /// Where to start: snapshot, now, or last:N.
+    #[arg(long, default_value = "snapshot")]
+    pub from: String,
+    /// Ends after so many publications.
+    #[arg(long)]
+    pub count: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GetArgs {
+    /// The topic.
+    pub topic: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub verb: ConfigVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Prints a complete configuration file with every default.
+    Default,
+    /// Prints every limit with its unit and default, as Markdown.
+    Doc,
+    /// Checks a configuration file.
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,39 @@
+//! `tidegate get`.
+
+use std::time::{Duration, Instant};
+
+use client::Update;
+use model::{Limits, Selector, Start, Subscribe, SubscribeOptions, TopicName};
+
+use crate::args::{GetArgs, Remote};
+use crate::publish::connect;
+use crate::{Failure, Outcome, print_line};
+
+/// How long a value may take to come.
+const VALUE_MAX: Duration = Duration::from_secs(2);
+
+pub(crate) fn get(remote: &Remote, args: &GetArgs) -> Outcome {
+    let topic = TopicName::parse(&args.topic, &Limits::default())
+        .map_err(|error| (Failure::Refused, error.to_string()))?;
+    let mut client = connect(remote)?;
+    client.subscribe(Subscribe {
+        selectors: vec![Selector::of_topic(&topic)],
+        start: Start::Snapshot,
+        positions: Vec::new(),
+        options: SubscribeOptions::default(),
+    });
+    let until = Instant::now() + VALUE_MAX;
+    while let Some(update) = client.next(until) {
+        match update {
+            Update::Message(message) => {
+                print_line(&String::from_utf8_lossy(&message.payload));
+                return Ok(());
+            }
+            Update::Refused { refusal, .. } => return Err((Failure::Refused, refusal.to_string())),
+            Update::Disconnected { why, .. } => return Err((Failure::NoConnection, why)),
+            _ => {}
+        }
+    }
+    let text = format!("cannot get the value of `{topic}`: nothing is kept there; publish first");
+    Err((Failure::Other, text))
+}

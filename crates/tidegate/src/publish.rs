@@ -1,0 +1,94 @@
+//! `tidegate pub`.
+
+use std::io::BufRead;
+use std::time::{Duration, Instant};
+
+use client::{Client, ClientOptions, Update};
+use model::{CommandId, Draft, Limits, Payload, PayloadKind, TopicName};
+use serde_json::json;
+
+use crate::args::{PubArgs, Remote};
+use crate::{Failure, Outcome, print_line};
+
+/// Publications on their way without an answer, at most.
+const WINDOW: usize = 256;
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+pub(crate) fn connect(remote: &Remote) -> Result<Client, (Failure, String)> {
+    let options = ClientOptions {
+        token: remote.token.clone(),
+        name: Some("tidegate-cli".into()),
+        seed: engine::random_seed(),
+    };
+    Client::connect(&remote.server, options)
+        .map_err(|error| (Failure::NoConnection, error.to_string()))
+}
+
+pub(crate) fn publish(remote: &Remote, args: &PubArgs) -> Outcome {
+    let topic = TopicName::parse(&args.topic, &Limits::default())
+        .map_err(|error| (Failure::Refused, error.to_string()))?;
+    let mut client = connect(remote)?;
+    let draft = |bytes: &[u8], key: Option<&str>| Draft {
+        topic: topic.clone(),
+        payload: Payload::new(kind_of(args, bytes), bytes),
+        idempotency_key: key.map(Into::into),
+    };
+    if args.data != "-" {
+        client.publish(draft(args.data.as_bytes(), args.key.as_deref()));
+        return await_answers(&mut client, remote, 0).map(|_| ());
+    }
+    let mut count: u64 = 0;
+    for line in std::io::stdin().lock().split(b'\n') {
+        let line = line.map_err(|error| {
+            (Failure::Other, format!("cannot read standard input: {error}; check the pipe"))
+        })?;
+        client.publish(draft(&line, None));
+        count += await_answers(&mut client, remote, WINDOW)?;
+    }
+    count += await_answers(&mut client, remote, 0)?;
+    if !remote.json {
+        eprintln!("{count} published to {topic}");
+    }
+    Ok(())
+}
+
+fn kind_of(args: &PubArgs, bytes: &[u8]) -> PayloadKind {
+    let is_json = || serde_json::from_slice::<serde_json::Value>(bytes).is_ok();
+    match (args.bytes, args.text) {
+        (true, _) => PayloadKind::Bytes,
+        (_, true) => PayloadKind::Text,
+        _ if is_json() => PayloadKind::Json,
+        _ if std::str::from_utf8(bytes).is_ok() => PayloadKind::Text,
+        _ => PayloadKind::Bytes,
+    }
+}
+
+/// Takes answers until at most `left` are awaited; answers how many publications were kept.
+fn await_answers(
+    client: &mut Client,
+    remote: &Remote,
+    left: usize,
+) -> Result<u64, (Failure, String)> {
+    let mut count = 0;
+    while client.unanswered() > left {
+        match client.next(Instant::now() + ANSWER_MAX) {
+            Some(Update::Published { id: CommandId(_), position }) => {
+                count += 1;
+                if remote.json {
+                    let (epoch, sequence) = (position.epoch.as_str(), position.sequence.get());
+                    print_line(&json!({ "epoch": epoch, "sequence": sequence }).to_string());
+                }
+            }
+            Some(Update::Refused { refusal, .. }) => {
+                return Err((Failure::Refused, refusal.to_string()));
+            }
+            Some(Update::Disconnected { why, .. }) => return Err((Failure::NoConnection, why)),
+            Some(_) => {}
+            None => {
+                let text = "the server did not answer in time; see its log".to_owned();
+                return Err((Failure::Other, text));
+            }
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,49 @@
+//! `tidegate serve` and `tidegate demo`.
+
+use engine::on_shutdown_signal;
+use server::config::load;
+use server::{Config, Server};
+
+use crate::args::{Remote, ServeArgs};
+use crate::{Failure, Outcome, feed};
+
+pub(crate) fn serve(args: &ServeArgs) -> Outcome {
+    start(args)?.wait();
+    Ok(())
+}
+
+/// A server, and the feed in a thread beside it that publishes like any other client.
+pub(crate) fn demo(args: &ServeArgs) -> Outcome {
+    let server = start(args)?;
+    let address = server.address();
+    println!(
+        "Open http://{address}/ in a browser: this machine's readings and a synthetic market."
+    );
+    println!("Or: tidegate sub 'markets/ftse/+' --server ws://{address}");
+    let remote = Remote { server: format!("ws://{address}"), token: None, json: false };
+    std::thread::Builder::new()
+        .name("feed".into())
+        .spawn(move || {
+            if let Err((_, text)) = feed::feed(&remote) {
+                eprintln!("tidegate: the feed ended: {text}");
+            }
+        })
+        .map_err(|error| (Failure::Other, format!("cannot start the feed: {error}")))?;
+    server.wait();
+    Ok(())
+}
+
+fn start(args: &ServeArgs) -> Result<Server, (Failure, String)> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
+    let mut config = match &args.config {
+        Some(file) => load(file).map_err(|error| (Failure::BadConfig, error.to_string()))?,
+        None => Config::default(),
+    };
+    config.listen = args.listen.unwrap_or(config.listen);
+    config.engine.shards = args.shards.filter(|count| *count > 0).or(config.engine.shards);
+    let server = Server::start(config).map_err(|error| (Failure::Other, error.to_string()))?;
+    let stop = server.stopper();
+    on_shutdown_signal(stop)
+        .map_err(|error| (Failure::Other, format!("cannot watch for signals: {error}")))?;
+    Ok(server)
+}
