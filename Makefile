@@ -1,7 +1,11 @@
 # The two commands of the README, and a few for those who work on Tidegate.
 CARGO ?= cargo
 
-.PHONY: test check
+.PHONY: run test check
+
+run: ## Builds everything and starts a server with a live feed.
+	$(CARGO) build --release --package tidegate
+	./target/release/tidegate demo
 
 test: ## Installs what the tests need and runs all of them.
 	$(CARGO) test --workspace --profile ci

@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions, Update};
-use model::{CommandId, Draft, Limits, Payload, PayloadKind, TopicName};
+use model::{Draft, Limits, Payload, PayloadKind, TopicName};
 use serde_json::json;
 
 use crate::args::{PubArgs, Remote};
@@ -70,9 +70,11 @@ fn await_answers(
     left: usize,
 ) -> Result<u64, (Failure, String)> {
     let mut count = 0;
-    while client.unanswered() > left {
-        match client.next(Instant::now() + ANSWER_MAX) {
-            Some(Update::Published { id: CommandId(_), position }) => {
+    loop {
+        let is_waiting = client.unanswered() > left;
+        let until = if is_waiting { Instant::now() + ANSWER_MAX } else { Instant::now() };
+        match client.next(until) {
+            Some(Update::Published { position, .. }) => {
                 count += 1;
                 if remote.json {
                     let (epoch, sequence) = (position.epoch.as_str(), position.sequence.get());
@@ -84,11 +86,11 @@ fn await_answers(
             }
             Some(Update::Disconnected { why, .. }) => return Err((Failure::NoConnection, why)),
             Some(_) => {}
-            None => {
+            None if is_waiting => {
                 let text = "the server did not answer in time; see its log".to_owned();
                 return Err((Failure::Other, text));
             }
+            None => return Ok(count),
         }
     }
-    Ok(count)
 }

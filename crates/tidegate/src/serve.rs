@@ -1,5 +1,7 @@
 //! `tidegate serve` and `tidegate demo`.
 
+use std::io::IsTerminal;
+
 use engine::on_shutdown_signal;
 use server::config::load;
 use server::{Config, Server};
@@ -34,7 +36,11 @@ pub(crate) fn demo(args: &ServeArgs) -> Outcome {
 }
 
 fn start(args: &ServeArgs) -> Result<Server, (Failure, String)> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
     let mut config = match &args.config {
         Some(file) => load(file).map_err(|error| (Failure::BadConfig, error.to_string()))?,
         None => Config::default(),
