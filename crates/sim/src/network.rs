@@ -1,0 +1,144 @@
+//! A network in memory: sockets that take and give as many bytes as chance allows.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use engine::{Io, IoCounters, IoEvent, Received, Sent, Socket};
+
+use crate::random::Random;
+
+/// One connection: bytes on their way in both directions.
+#[derive(Debug, Default)]
+struct Link {
+    shard: usize,
+    to_server: VecDeque<u8>,
+    to_client: VecDeque<u8>,
+    /// How many bytes the server may still send before the socket is full.
+    room: usize,
+    was_full: bool,
+    is_open: bool,
+}
+
+/// All connections of a simulated node.
+#[derive(Debug)]
+pub struct Network {
+    links: Vec<Link>,
+    events: Vec<VecDeque<IoEvent>>,
+    random: Random,
+}
+
+const ROOM_BYTES: usize = 2_000;
+
+impl Network {
+    /// A network of a node with so many shards.
+    pub fn new(shards: usize, seed: u64) -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(Self {
+            links: Vec::new(),
+            events: vec![VecDeque::new(); shards],
+            random: Random::new(seed),
+        }))
+    }
+
+    /// Connects to a shard; answers the connection's number, used once only.
+    pub fn connect(&mut self, shard: usize) -> u32 {
+        let number = self.links.len() as u32;
+        self.links.push(Link { shard, room: ROOM_BYTES, is_open: true, ..Link::default() });
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        self.events[shard].push_back(IoEvent::Accepted { socket: Socket(number), peer });
+        number
+    }
+
+    /// Sends to the server.
+    pub fn send(&mut self, number: u32, bytes: &[u8]) {
+        let link = &mut self.links[number as usize];
+        link.to_server.extend(bytes);
+        self.events[link.shard].push_back(IoEvent::Readable(Socket(number)));
+    }
+
+    /// Receives a part of what the server sent; empties the way for more.
+    pub fn receive(&mut self, number: u32, bytes_max: usize) -> Vec<u8> {
+        let link = &mut self.links[number as usize];
+        let count = link.to_client.len().min(bytes_max);
+        link.room += count;
+        if link.was_full && count > 0 {
+            link.was_full = false;
+            self.events[link.shard].push_back(IoEvent::Writable(Socket(number)));
+        }
+        link.to_client.drain(..count).collect()
+    }
+
+    /// Whether either side has closed.
+    pub fn is_open(&self, number: u32) -> bool {
+        self.links[number as usize].is_open
+    }
+
+    /// The client goes away without a word.
+    pub fn drop_link(&mut self, number: u32) {
+        let link = &mut self.links[number as usize];
+        link.is_open = false;
+        self.events[link.shard].push_back(IoEvent::Readable(Socket(number)));
+    }
+}
+
+/// A shard's side of the network.
+#[derive(Debug)]
+pub struct SimIo {
+    network: Rc<RefCell<Network>>,
+    shard: usize,
+}
+
+impl SimIo {
+    /// The side of one shard.
+    pub fn new(network: Rc<RefCell<Network>>, shard: usize) -> Self {
+        Self { network, shard }
+    }
+}
+
+impl Io for SimIo {
+    fn wait(&mut self, _timeout: Option<Duration>) {}
+
+    fn poll_event(&mut self) -> Option<IoEvent> {
+        self.network.borrow_mut().events[self.shard].pop_front()
+    }
+
+    fn receive(&mut self, socket: Socket, buffer: &mut [u8]) -> Received {
+        let network = &mut *self.network.borrow_mut();
+        let link = &mut network.links[socket.0 as usize];
+        if link.to_server.is_empty() {
+            return if link.is_open { Received::Nothing } else { Received::Closed };
+        }
+        let torn = 1 + network.random.below(200);
+        let count = link.to_server.len().min(buffer.len()).min(torn);
+        for (to, byte) in buffer.iter_mut().zip(link.to_server.drain(..count)) {
+            *to = byte;
+        }
+        if !link.to_server.is_empty() || !link.is_open {
+            network.events[self.shard].push_back(IoEvent::Readable(socket));
+        }
+        Received::Bytes(count)
+    }
+
+    fn send(&mut self, socket: Socket, bytes: &[u8]) -> Sent {
+        let network = &mut *self.network.borrow_mut();
+        let link = &mut network.links[socket.0 as usize];
+        if !link.is_open {
+            return Sent::Closed;
+        }
+        let taken = bytes.len().min(link.room);
+        link.to_client.extend(&bytes[..taken]);
+        link.room -= taken;
+        link.was_full |= taken < bytes.len();
+        Sent::Bytes(taken)
+    }
+
+    fn close(&mut self, socket: Socket) {
+        self.network.borrow_mut().links[socket.0 as usize].is_open = false;
+    }
+
+    fn counters(&self) -> IoCounters {
+        IoCounters::default()
+    }
+}
