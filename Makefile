@@ -9,6 +9,8 @@ run: ## Builds everything and starts a server with a live feed.
 
 test: ## Installs what the tests need and runs all of them.
 	$(CARGO) test --workspace --profile ci
+	$(CARGO) build --profile ci --package tidegate
+	./tests/e2e/run
 
 check: ## What a machine can check: format and lints.
 	$(CARGO) fmt --all --check

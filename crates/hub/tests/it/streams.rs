@@ -159,7 +159,7 @@ fn small_ring(shards: usize) -> Setting {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
     #[test]
     fn one_shard_loses_nothing(steps in prop::collection::vec(step(), 1..120)) {

@@ -1,0 +1,53 @@
+// Starts the real program on a free port and stops it by its process id.
+import { spawn } from "node:child_process";
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+export const program = process.env.TIDEGATE ?? new URL("../../target/ci/tidegate", import.meta.url).pathname;
+
+const freePort = () =>
+  new Promise((resolve) => {
+    const server = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = server.address();
+      server.close(() => resolve(port));
+    });
+  });
+
+export async function startServer({ verb = "serve", config = "" } = {}) {
+  const port = await freePort();
+  const file = join(mkdtempSync(join(tmpdir(), "tidegate-")), "tidegate.toml");
+  writeFileSync(file, config);
+  const child = spawn(program, [verb, "--config", file, "--listen", `127.0.0.1:${port}`], {
+    stdio: ["ignore", "ignore", "inherit"],
+  });
+  const http = `http://127.0.0.1:${port}`;
+  await until(async () => (await fetch(`${http}/health`).catch(() => null))?.ok);
+  return {
+    http,
+    ws: `ws://127.0.0.1:${port}/v1/ws`,
+    pid: child.pid,
+    stop: () =>
+      new Promise((resolve) => {
+        child.once("exit", (code) => resolve(code));
+        child.kill("SIGTERM");
+      }),
+  };
+}
+
+// Asks again and again until the answer is true; fails after `patience` milliseconds.
+export async function until(isTrue, patience = 15_000) {
+  const end = Date.now() + patience;
+  while (Date.now() < end) {
+    const found = await isTrue();
+    if (found) return found;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  throw new Error(`not true within ${patience} ms: ${isTrue}`);
+}
+
+export const publish = async (server, body) => {
+  const answer = await fetch(`${server.http}/v1/publish`, { method: "POST", body: JSON.stringify(body) });
+  return { status: answer.status, body: await answer.json() };
+};
