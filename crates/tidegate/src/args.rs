@@ -48,6 +48,35 @@ pub(crate) enum Verb {
     Get(GetArgs),
     /// Shows or checks configuration.
     Config(ConfigArgs),
+    /// Measures a server of its own (`bench list` names the scenarios).
+    Bench(BenchArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    /// The scenario, or `list`.
+    pub scenario: String,
+    /// Clients.
+    #[arg(long)]
+    pub clients: Option<usize>,
+    /// Topics.
+    #[arg(long)]
+    pub topics: Option<usize>,
+    /// Messages per topic and second.
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// Bytes in a payload.
+    #[arg(long)]
+    pub bytes: Option<usize>,
+    /// Seconds of measuring, after warming up.
+    #[arg(long)]
+    pub seconds: Option<u64>,
+    /// Gives each client a topic of its own.
+    #[arg(long)]
+    pub own_topic: bool,
+    /// Turns audiences off, to measure what they are worth.
+    #[arg(long)]
+    pub no_audiences: bool,
 }
 
 #[derive(Debug, Default, clap::Args)]

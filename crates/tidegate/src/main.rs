@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod config;
 mod feed;
 mod get;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Verb::Sub(subscribe) => subscribe::subscribe(&args.remote, &subscribe),
         Verb::Get(get) => get::get(&args.remote, &get),
         Verb::Config(config) => config::config(&config),
+        Verb::Bench(bench) => bench::bench(&bench),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
