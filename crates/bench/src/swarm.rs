@@ -150,10 +150,13 @@ impl Clients {
         private_descriptor_table(3).map_err(|error| format!("no table of its own: {error}"))?;
         let failed = |error: rustix::io::Errno| format!("cannot connect the clients: {error}");
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
-        let source = Ipv4Addr::new(127, 1, (range.start / PER_SHARD) as u8, 1);
         let findings = Findings::new();
         let mut all = Self { epoll, clients: Vec::new(), findings };
         for number in range {
+            // Few to an address: past half of its ports the kernel searches for a free one.
+            const PER_ADDRESS: usize = 4_000;
+            let [high, low] = ((number / PER_ADDRESS) as u16).to_be_bytes();
+            let source = Ipv4Addr::new(127, 1 + high, low, 1);
             let flags = SocketFlags::CLOEXEC;
             let socket =
                 rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)

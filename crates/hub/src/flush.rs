@@ -7,6 +7,7 @@
 //! out in one send.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use crate::batch::{Builder, MadeRecords, Mark, begun_message};
 use crate::catch_up::{CatchUpStep, write_event};
@@ -16,9 +17,19 @@ use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, Slots};
 use crate::session::{LargeRest, Outgoing, Session};
 
-/// The place of a [`Work`].
+/// The place of a [`Work`], plus 1: four bytes also in an `Option`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WorkIndex(u32);
+pub(crate) struct WorkIndex(NonZeroU32);
+
+impl WorkIndex {
+    fn of(slot: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(slot))
+    }
+
+    fn slot(self) -> u32 {
+        self.0.get() - 1
+    }
+}
 
 /// What an audience has to get: deliveries not yet cut into a batch, and the batch being sent.
 #[derive(Debug)]
@@ -85,18 +96,18 @@ impl Flush {
     }
 
     pub(crate) fn work(&self, index: WorkIndex) -> &Work {
-        self.works.get(index.0).expect("an audience's work exists")
+        self.works.get(index.slot()).expect("an audience's work exists")
     }
 
     pub(crate) fn work_mut(&mut self, index: WorkIndex) -> &mut Work {
-        self.works.get_mut(index.0).expect("an audience's work exists")
+        self.works.get_mut(index.slot()).expect("an audience's work exists")
     }
 
     /// Opens the work of an audience whose members have everything up to `since`.
     pub(crate) fn open_work(&mut self, audience: AudienceIndex, since: u64) -> WorkIndex {
         let mut work = self.spare.pop().unwrap_or_else(Work::empty);
         (work.audience, work.since, work.through) = (audience, since, since);
-        let index = WorkIndex(self.works.insert(work));
+        let index = WorkIndex::of(self.works.insert(work));
         self.dirty.push(index);
         index
     }
@@ -113,7 +124,7 @@ impl Flush {
     fn close_work(&mut self, index: WorkIndex) {
         const SPARE_MAX: usize = 1024;
         const SPARE_BYTES_MAX: usize = 256 << 10;
-        let Some(mut work) = self.works.remove(index.0) else { return };
+        let Some(mut work) = self.works.remove(index.slot()) else { return };
         work.reset();
         if self.spare.len() < SPARE_MAX && work.bytes.capacity() <= SPARE_BYTES_MAX {
             self.spare.push(work);
@@ -280,7 +291,7 @@ impl<E: Encoder> Hub<E> {
     /// Makes the bytes of a batch, once for all members.
     fn encode_batch(&mut self, index: WorkIndex) {
         let Flush { works, made, .. } = &mut self.flush;
-        let work = works.get_mut(index.0).expect("an audience's work exists");
+        let work = works.get_mut(index.slot()).expect("an audience's work exists");
         if work.is_encoded {
             return;
         }
@@ -462,7 +473,8 @@ impl<E: Encoder> Hub<E> {
             }
             self.encode_batch(work);
             self.swap_members(membership.audience, slot, next);
-            let work_state = self.flush.works.get_mut(work.0).expect("an audience's work exists");
+            let work_state =
+                self.flush.works.get_mut(work.slot()).expect("an audience's work exists");
             work_state.visited += 1;
             let start = self.flush.scratch.len();
             self.flush.scratch.extend_from_slice(&work_state.bytes);

@@ -58,9 +58,8 @@ impl<E: Encoder> Hub<E> {
             index.0 * u32::from(self.options.shard_count) + u32::from(self.options.shard.0);
         let topic = self.topics.at_mut(index);
         (topic.epoch, topic.number, topic.head) = (epoch, number, head);
-        let askers = topic.home.as_mut().map(|home| std::mem::take(&mut home.askers));
         self.go_live(index);
-        for (shard, serial) in askers.into_iter().flatten() {
+        for (shard, serial) in self.askers.remove(&index).unwrap_or_default() {
             self.add_follower(index, shard, Some(serial));
         }
     }
@@ -91,8 +90,7 @@ impl<E: Encoder> Hub<E> {
 
     fn tell_followers(&mut self, index: TopicIndex, publication: &Publication) {
         let topic = self.topics.at(index);
-        let Some(home) = &topic.home else { return };
-        for follower in home.followers.iter().filter(|follower| !follower.is_lapped) {
+        for follower in topic.followers.iter().filter(|follower| !follower.is_lapped) {
             let (number, publication) = (topic.number, publication.clone());
             self.mail.push_back((follower.shard, HubMail::Deliver { number, publication }));
         }
@@ -133,7 +131,7 @@ impl<E: Encoder> Hub<E> {
         } else if self.topics.at(index).is_live {
             self.add_follower(index, from, Some(serial));
         } else {
-            self.topics.at_mut(index).home_side().askers.push((from, serial));
+            self.askers.entry(index).or_default().push((from, serial));
         }
     }
 
@@ -145,9 +143,9 @@ impl<E: Encoder> Hub<E> {
             self.add_follower(index, from, None);
             return;
         }
-        if let Some(home) = &mut self.topics.at_mut(index).home {
-            home.followers.retain(|follower| follower.shard != from);
-            home.askers.retain(|(asker, _)| *asker != from);
+        self.topics.at_mut(index).followers.retain(|follower| follower.shard != from);
+        if let Some(askers) = self.askers.get_mut(&index) {
+            askers.retain(|(asker, _)| *asker != from);
         }
         self.lapped.retain(|lapped| lapped.topic != index || lapped.shard != from);
         self.forget_if_unused(index);
@@ -182,12 +180,11 @@ impl<E: Encoder> Hub<E> {
     }
 
     fn has_follower(&self, index: TopicIndex, shard: ShardIndex) -> bool {
-        let home = self.topics.at(index).home.as_ref();
-        home.is_some_and(|home| home.followers.iter().any(|follower| follower.shard == shard))
+        self.topics.at(index).followers.iter().any(|follower| follower.shard == shard)
     }
 
     fn note_follower(&mut self, index: TopicIndex, shard: ShardIndex) {
-        let followers = &mut self.topics.at_mut(index).home_side().followers;
+        let followers = &mut self.topics.at_mut(index).followers;
         followers.retain(|follower| follower.shard != shard);
         followers.push(Follower { shard, is_lapped: false });
         self.lapped.retain(|lapped| lapped.topic != index || lapped.shard != shard);
@@ -216,10 +213,8 @@ impl<E: Encoder> Hub<E> {
     pub fn handle_mail_refused(&mut self, shard: ShardIndex, mail: &HubMail) {
         let HubMail::Deliver { number, publication } = mail else { return };
         let topic = TopicIndex(number / u32::from(self.options.shard_count));
-        let Some(home) = self.topics.get_mut(topic).and_then(|topic| topic.home.as_mut()) else {
-            return;
-        };
-        let follower = home.followers.iter_mut().find(|follower| follower.shard == shard);
+        let Some(known) = self.topics.get_mut(topic) else { return };
+        let follower = known.followers.iter_mut().find(|follower| follower.shard == shard);
         if let Some(follower) = follower.filter(|follower| !follower.is_lapped) {
             follower.is_lapped = true;
             self.counters.lapped_followers += 1;
@@ -237,8 +232,7 @@ impl<E: Encoder> Hub<E> {
             let history = topic.history.iter().flat_map(|history| history.after(lapped.after));
             let publications = history.cloned().collect();
             let (number, head) = (topic.number, topic.head);
-            let followers = &mut topic.home_side().followers;
-            for follower in followers.iter_mut().filter(|follower| follower.shard == shard) {
+            for follower in topic.followers.iter_mut().filter(|follower| follower.shard == shard) {
                 follower.is_lapped = false;
             }
             self.mail.push_back((shard, HubMail::Tail { number, publications, head }));

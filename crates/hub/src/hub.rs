@@ -84,6 +84,8 @@ pub struct Hub<E: Encoder> {
     pub(crate) remote_interests: SelectorTree<ShardIndex>,
     /// Sessions that wait for their audience's topics.
     pub(crate) joins: HashMap<AudienceIndex, Vec<PendingJoin>, RandomState>,
+    /// Shards that asked for topics at home here before those were live.
+    pub(crate) askers: HashMap<TopicIndex, Vec<(ShardIndex, u32)>, RandomState>,
     pub(crate) lapped: Vec<Lapped>,
     /// How many `Follow` were sent.
     pub(crate) follows: u32,
@@ -112,6 +114,7 @@ impl<E: Encoder> Hub<E> {
             interests: HashMap::default(),
             remote_interests: SelectorTree::default(),
             joins: HashMap::default(),
+            askers: HashMap::default(),
             lapped: Vec::new(),
             follows: 0,
             flush: Flush::default(),
@@ -314,7 +317,7 @@ impl<E: Encoder> Hub<E> {
             since: self.deliveries.newest(),
             history: None,
             readers: Default::default(),
-            home: None,
+            followers: Default::default(),
         })
     }
 

@@ -5,6 +5,8 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use model::TopicName;
 
+use crate::chunks::Chunks;
+
 /// A shard's number on this node, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardIndex(pub u16);
@@ -34,53 +36,43 @@ pub fn home_shard(topic: &TopicName, shard_count: u16) -> ShardIndex {
 /// Values in slots that are used again, addressed by a four-byte index.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
-    values: Vec<Option<T>>,
+    values: Chunks<T>,
     free: Vec<u32>,
 }
 
 impl<T> Default for Slots<T> {
     fn default() -> Self {
-        Self { values: Vec::new(), free: Vec::new() }
+        Self { values: Chunks::default(), free: Vec::new() }
     }
 }
 
 impl<T> Slots<T> {
     pub(crate) fn len(&self) -> usize {
-        self.values.len() - self.free.len()
+        self.values.end() - self.free.len()
     }
 
     pub(crate) fn insert(&mut self, value: T) -> u32 {
-        match self.free.pop() {
-            Some(index) => {
-                self.values[index as usize] = Some(value);
-                index
-            }
-            None => {
-                let index = u32::try_from(self.values.len()).expect("fewer than 2^32 slots");
-                self.values.push(Some(value));
-                index
-            }
-        }
+        let end = || u32::try_from(self.values.end()).expect("fewer than 2^32 slots");
+        let index = self.free.pop().unwrap_or_else(end);
+        self.values.put(index as usize, value);
+        index
     }
 
     pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
-        let value = self.values.get_mut(index as usize)?.take()?;
+        let value = self.values.take(index as usize)?;
         self.free.push(index);
         Some(value)
     }
 
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
-        self.values.get(index as usize)?.as_ref()
+        self.values.get(index as usize)
     }
 
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.values.get_mut(index as usize)?.as_mut()
+        self.values.get_mut(index as usize)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.values
-            .iter()
-            .enumerate()
-            .filter_map(|(index, value)| Some((index as u32, value.as_ref()?)))
+        self.values.iter().map(|(index, value)| (index as u32, value))
     }
 }

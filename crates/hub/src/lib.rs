@@ -9,6 +9,7 @@
 mod audience;
 mod batch;
 mod catch_up;
+mod chunks;
 mod delivery;
 mod encoder;
 mod flush;
@@ -24,6 +25,7 @@ mod session;
 mod subscribe;
 mod topic;
 
+pub use chunks::Chunks;
 pub use encoder::{Encoder, EncodingIndex, Form, Outlet, Record, Sent};
 pub use hub::{Counters, Hub, HubOptions};
 pub use index::{SessionIndex, ShardIndex, home_shard};

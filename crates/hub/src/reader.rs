@@ -144,11 +144,10 @@ impl<E: Encoder> Hub<E> {
             self.topics.remove(index);
             return;
         }
-        let has_followers = topic
-            .home
-            .as_ref()
-            .is_some_and(|side| !side.followers.is_empty() || !side.askers.is_empty());
+        let is_asked_for = self.askers.get(&index).is_some_and(|askers| !askers.is_empty());
+        let has_followers = is_asked_for || !topic.followers.is_empty();
         if !topic.is_revealed() && !has_followers {
+            self.askers.remove(&index);
             self.topics.remove(index);
         }
     }

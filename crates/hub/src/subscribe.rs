@@ -5,7 +5,7 @@ use model::{
     SubscribeOptions, Subscribed, SubscribedTopic, TopicName, Unsubscribe,
 };
 
-use crate::audience::AudienceKey;
+use crate::audience::{AudienceKey, Solo};
 use crate::encoder::Encoder;
 use crate::history::{History, Place};
 use crate::hub::Hub;
@@ -272,7 +272,7 @@ impl<E: Encoder> Hub<E> {
             selectors: selectors.into(),
             options,
             encoding: self.sessions.at(session).encoding,
-            solo: (!self.options.audiences).then_some(session),
+            solo: (!self.options.audiences).then(|| Solo::of(session)),
         };
         let audience = match self.audiences.find(&key) {
             Some(audience) => audience,

@@ -1,6 +1,6 @@
 //! The topics that a shard knows: those it is home to, and those its sessions read.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
@@ -33,16 +33,8 @@ pub(crate) struct Topic {
     pub history: Option<Box<History>>,
     /// The audiences that read it.
     pub readers: SmallVec<[AudienceIndex; 4]>,
-    /// What only its home shard needs; allocated when other shards read it.
-    pub home: Option<Box<HomeSide>>,
-}
-
-/// What the home shard knows of the shards that read a topic.
-#[derive(Debug, Default)]
-pub(crate) struct HomeSide {
-    pub followers: SmallVec<[Follower; 2]>,
-    /// Shards that asked before the topic was live.
-    pub askers: SmallVec<[(ShardIndex, u32); 2]>,
+    /// The shards that read it, at its home.
+    pub followers: SmallVec<[Follower; 4]>,
 }
 
 /// A shard that reads a topic.
@@ -64,10 +56,6 @@ impl Topic {
     pub(crate) fn is_revealed(&self) -> bool {
         self.head > Sequence::START
     }
-
-    pub(crate) fn home_side(&mut self) -> &mut HomeSide {
-        self.home.get_or_insert_default()
-    }
 }
 
 /// The topics of a shard, found by name, by number and in order of name.
@@ -77,7 +65,7 @@ pub(crate) struct TopicTable {
     by_name: HashTable<u32>,
     hasher: RandomState,
     /// Of the topics that this shard follows elsewhere.
-    by_number: HashMap<u32, TopicIndex, RandomState>,
+    by_number: HashTable<u32>,
     /// Those that were ever published to, for patterns and listings.
     revealed: BTreeMap<TopicName, TopicIndex>,
     epochs: Vec<Epoch>,
@@ -96,7 +84,8 @@ impl TopicTable {
     }
 
     pub(crate) fn find_number(&self, number: u32) -> Option<TopicIndex> {
-        self.by_number.get(&number).copied()
+        let is_it = |index: &u32| self.slots.get(*index).is_some_and(|t| t.number == number);
+        self.by_number.find(self.hasher.hash_one(number), is_it).copied().map(TopicIndex)
     }
 
     pub(crate) fn insert(&mut self, topic: Topic) -> TopicIndex {
@@ -116,8 +105,9 @@ impl TopicTable {
         if let Ok(entry) = self.by_name.find_entry(hash, |found| *found == index.0) {
             entry.remove();
         }
-        if self.by_number.get(&topic.number) == Some(&index) {
-            self.by_number.remove(&topic.number);
+        let hash = self.hasher.hash_one(topic.number);
+        if let Ok(entry) = self.by_number.find_entry(hash, |found| *found == index.0) {
+            entry.remove();
         }
         self.revealed.remove(&topic.name);
     }
@@ -142,7 +132,10 @@ impl TopicTable {
 
     pub(crate) fn set_number(&mut self, index: TopicIndex, number: u32) {
         self.at_mut(index).number = number;
-        self.by_number.insert(number, index);
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        self.by_number.insert_unique(hasher.hash_one(number), index.0, |index| {
+            hasher.hash_one(slots.get(*index).expect("an indexed topic exists").number)
+        });
     }
 
     pub(crate) fn reveal(&mut self, index: TopicIndex) {

@@ -1,7 +1,7 @@
 //! Selectors: patterns over topic names, in MQTT's own notation so that all dialects agree.
 
+use arcstr::ArcStr;
 use std::fmt;
-use std::sync::Arc;
 
 use crate::topic::check_levels;
 use crate::{Limits, TopicName, TopicNameError};
@@ -11,7 +11,7 @@ use crate::{Limits, TopicName, TopicNameError};
 /// As in MQTT (5.0, section 4.7): `a/#` also selects `a` itself, and a wildcard in the first
 /// level never selects the server's own `$…` topics. A selector without wildcards is one topic.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Selector(Arc<str>);
+pub struct Selector(ArcStr);
 
 impl Selector {
     /// Checks `text` and keeps a copy of it. Levels obey the rules of topic names.

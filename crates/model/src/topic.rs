@@ -1,13 +1,13 @@
 //! Topic names: `/`-separated levels without wildcards, such as `prices/eur-usd`.
 
+use arcstr::ArcStr;
 use std::fmt;
-use std::sync::Arc;
 
 use crate::Limits;
 
 /// A valid topic name. Cloning shares the text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TopicName(Arc<str>);
+pub struct TopicName(ArcStr);
 
 impl TopicName {
     /// Checks `text` and keeps a copy of it.
@@ -30,12 +30,12 @@ impl TopicName {
     }
 
     /// A name of text that was checked as a selector without wildcards.
-    pub(crate) fn from_shared(text: Arc<str>) -> Self {
+    pub(crate) fn from_shared(text: ArcStr) -> Self {
         Self(text)
     }
 
     /// The text, shared.
-    pub(crate) fn shared(&self) -> Arc<str> {
+    pub(crate) fn shared(&self) -> ArcStr {
         self.0.clone()
     }
 

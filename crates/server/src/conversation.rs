@@ -61,7 +61,7 @@ impl<I: Io> Shard<I> {
 
     fn next_heard(&mut self, socket: Socket, input: &mut Unread<'_>) -> Option<Heard> {
         let limits = &self.config.limits;
-        let connection = self.connections.get_mut(socket.0 as usize)?.as_mut()?;
+        let connection = self.connections.get_mut(socket.0 as usize)?;
         let State::Native(native) = &mut connection.state else { return None };
         if native.is_closing {
             return None;
@@ -189,7 +189,7 @@ impl<I: Io> Shard<I> {
     /// Takes bytes from a WebSocket that echoes.
     pub(crate) fn handle_echo(&mut self, socket: Socket, bytes: &mut [u8]) {
         let limits = &self.config.limits;
-        let connection = self.connections.get_mut(socket.0 as usize).and_then(Option::as_mut);
+        let connection = self.connections.get_mut(socket.0 as usize);
         let Some(Connection { state: State::Echo(echo), .. }) = connection else { return };
         let mut input = Unread::new(bytes);
         while !echo.is_closing {
@@ -224,7 +224,7 @@ impl<I: Io> Shard<I> {
     }
 
     pub(crate) fn send_echo(&mut self, socket: Socket) {
-        let connection = self.connections.get_mut(socket.0 as usize).and_then(Option::as_mut);
+        let connection = self.connections.get_mut(socket.0 as usize);
         let Some(Connection { state: State::Echo(echo), .. }) = connection else { return };
         if echo.unsent.is_empty() {
             return;

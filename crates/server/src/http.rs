@@ -143,7 +143,7 @@ impl<I: Io> Shard<I> {
 
     /// Sends what is there of an answer; after its end, goes on with the next request.
     pub(crate) fn send_answer(&mut self, socket: Socket) {
-        let connection = self.connections.get_mut(socket.0 as usize).and_then(Option::as_mut);
+        let connection = self.connections.get_mut(socket.0 as usize);
         let Some(Connection { state: State::Answering(answering), heard_at, .. }) = connection
         else {
             return;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use admin::{Exchange, ShardCounters};
 use backbone::{Backbone, BackboneEvent, MemoryBackbone, Ticket};
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
-use hub::{Hub, HubMail, HubOptions, Outlet, SessionIndex, ShardIndex};
+use hub::{Chunks, Hub, HubMail, HubOptions, Outlet, SessionIndex, ShardIndex};
 use model::{Code, Epoch, Moment, Refusal};
 use slab::Slab;
 use tokio::sync::mpsc;
@@ -28,7 +28,7 @@ pub struct Shard<I> {
     pub(crate) access: Arc<Access>,
     pub(crate) hub: Hub<NativeEncoder>,
     backbone: Box<dyn Backbone>,
-    pub(crate) connections: Vec<Option<Connection>>,
+    pub(crate) connections: Chunks<Connection>,
     /// Sockets of which more may be received than was: their events were told already.
     unread: VecDeque<Socket>,
     /// Connections to be closed once they took what waits for them, or when the time is up.
@@ -130,7 +130,7 @@ impl<I: Io> Shard<I> {
             shard_count,
             hub: Hub::new(options, NativeEncoder),
             backbone,
-            connections: Vec::new(),
+            connections: Chunks::default(),
             unread: VecDeque::new(),
             closing: Vec::new(),
             pending: Slab::new(),
@@ -211,20 +211,17 @@ impl<I: Io> Shard<I> {
     }
 
     fn open(&mut self, socket: Socket) {
-        let index = socket.0 as usize;
-        if index >= self.connections.len() {
-            self.connections.resize_with(index + 1, || None);
-        }
         self.serials = self.serials.wrapping_add(1);
-        self.connections[index] = Some(Connection {
+        let connection = Connection {
             serial: self.serials,
             heard_at: self.now.coarse_seconds(),
             state: State::Head(Vec::new()),
-        });
+        };
+        self.connections.put(socket.0 as usize, connection);
     }
 
     pub(crate) fn connection(&mut self, socket: Socket) -> Option<&mut Connection> {
-        self.connections.get_mut(socket.0 as usize)?.as_mut()
+        self.connections.get_mut(socket.0 as usize)
     }
 
     fn receive(&mut self, socket: Socket) {
@@ -255,7 +252,7 @@ impl<I: Io> Shard<I> {
     /// Whether a connection's answers leave room for more commands.
     fn may_read(&mut self, socket: Socket) -> bool {
         let answers_bytes_max = self.config.limits.answers_bytes_max;
-        match self.connections.get(socket.0 as usize).and_then(Option::as_ref) {
+        match self.connections.get(socket.0 as usize) {
             Some(Connection { state: State::Native(native), .. }) => {
                 self.hub.answers_bytes(native.session) < answers_bytes_max
             }
@@ -310,8 +307,7 @@ impl<I: Io> Shard<I> {
 
     /// Forgets a connection and closes its socket.
     pub(crate) fn drop_connection(&mut self, socket: Socket) {
-        let Some(slot) = self.connections.get_mut(socket.0 as usize) else { return };
-        let Some(connection) = slot.take() else { return };
+        let Some(connection) = self.connections.take(socket.0 as usize) else { return };
         if let State::Native(native) = connection.state {
             self.hub.close_session(native.session);
         }
@@ -450,7 +446,7 @@ impl<I: Io> Shard<I> {
     fn finish_closing(&mut self) {
         for closing in std::mem::take(&mut self.closing) {
             let Closing { socket, serial, until } = closing;
-            let connection = self.connections.get(socket.0 as usize).and_then(Option::as_ref);
+            let connection = self.connections.get(socket.0 as usize);
             let Some(connection) = connection.filter(|open| open.serial == serial) else {
                 continue;
             };
@@ -469,11 +465,10 @@ impl<I: Io> Shard<I> {
     }
 
     fn close_session_slow(&mut self, session: SessionIndex, refusal: &Refusal) {
-        let found = self.connections.iter().position(|connection| {
-            matches!(connection, Some(Connection { state: State::Native(native), .. })
-                if native.session == session)
+        let found = self.connections.iter().find(|(_, connection)| {
+            matches!(&connection.state, State::Native(native) if native.session == session)
         });
-        if let Some(index) = found {
+        if let Some((index, _)) = found {
             self.close_native(Socket(index as u32), refusal, refusal.code.number());
         }
     }
@@ -482,9 +477,9 @@ impl<I: Io> Shard<I> {
         self.is_stopping = true;
         let text = "the server is stopping; come back, or go to another node";
         let refusal = Refusal::new(Code::GoingAway, text);
-        for index in 0..self.connections.len() {
+        for index in 0..self.connections.end() {
             let socket = Socket(index as u32);
-            match self.connections[index].as_ref().map(|connection| &connection.state) {
+            match self.connections.get(index).map(|connection| &connection.state) {
                 Some(State::Native(_)) => {
                     self.close_native(socket, &refusal, refusal.code.number());
                 }
@@ -497,7 +492,7 @@ impl<I: Io> Shard<I> {
     /// What this shard counted.
     pub(crate) fn counters(&self) -> ShardCounters {
         let (hub, io) = (self.hub.counters(), self.io.counters());
-        let open = self.connections.iter().flatten().count() as u64;
+        let open = self.connections.iter().count() as u64;
         ShardCounters {
             connections: open,
             sessions: hub.sessions,

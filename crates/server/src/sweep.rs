@@ -20,7 +20,7 @@ enum Verdict {
 impl<I: Io> Shard<I> {
     /// Looks at every connection once.
     pub(crate) fn sweep(&mut self, now: u32) {
-        for index in 0..self.connections.len() {
+        for index in 0..self.connections.end() {
             let socket = Socket(index as u32);
             match self.judge(socket, now) {
                 None => {}
