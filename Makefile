@@ -12,6 +12,5 @@ test: ## Installs what the tests need and runs all of them.
 	$(CARGO) build --profile ci --package tidegate
 	./tests/e2e/run
 
-check: ## What a machine can check: format and lints.
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --profile ci -- -D warnings
+check: ## What a machine can check: format, lints, floors, licences, links.
+	$(CARGO) xtask check

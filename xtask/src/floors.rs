@@ -1,0 +1,84 @@
+//! Crates stand on floors (ARCHITECTURE.md); each imports only from floors below its own.
+
+use std::path::Path;
+
+use crate::{Faults, read};
+
+/// Every crate and its floor.
+const FLOORS: [(&str, u8); 11] = [
+    ("model", 0),
+    ("engine", 0),
+    ("protocol", 1),
+    ("hub", 1),
+    ("backbone", 1),
+    ("admin", 2),
+    ("client", 2),
+    ("server", 3),
+    ("sim", 4),
+    ("bench", 4),
+    ("tidegate", 5),
+];
+
+/// Crates that may import less than their floor allows.
+const NARROW: [(&str, &[&str]); 5] = [
+    ("client", &["model", "protocol"]),
+    ("admin", &["model"]),
+    ("protocol", &["model"]),
+    ("hub", &["model"]),
+    ("backbone", &["model"]),
+];
+
+pub(crate) fn check(root: &Path) -> Faults {
+    let mut faults = Vec::new();
+    for (name, floor) in FLOORS {
+        let text = read(&root.join("crates").join(name).join("Cargo.toml"));
+        faults.extend(check_crate(name, floor, &text));
+    }
+    let folders = std::fs::read_dir(root.join("crates")).into_iter().flatten().flatten();
+    for folder in folders.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
+        if floor_of(&folder).is_none() {
+            faults
+                .push(format!("crates/{folder} has no floor; give it one in xtask/src/floors.rs"));
+        }
+    }
+    faults
+}
+
+fn check_crate(name: &str, floor: u8, manifest: &str) -> Faults {
+    let Ok(manifest) = manifest.parse::<toml::Table>() else {
+        return vec![format!("crates/{name}/Cargo.toml cannot be read")];
+    };
+    let mut faults = Vec::new();
+    let narrow = NARROW.iter().find(|(narrow, _)| *narrow == name).map(|(_, allowed)| *allowed);
+    let dependencies = manifest.get("dependencies").and_then(toml::Value::as_table);
+    for used in dependencies.into_iter().flat_map(|table| table.keys()) {
+        let Some(below) = floor_of(used) else { continue };
+        if below >= floor {
+            faults.push(format!(
+                "{name} (floor {floor}) imports {used} (floor {below}); move the code, or pass a \
+                 value instead"
+            ));
+        } else if narrow.is_some_and(|allowed| !allowed.contains(&used.as_str())) {
+            faults.push(format!("{name} imports {used}; it may import only {narrow:?}"));
+        }
+    }
+    faults
+}
+
+fn floor_of(name: &str) -> Option<u8> {
+    FLOORS.iter().find(|(known, _)| *known == name).map(|(_, floor)| *floor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn climbing_is_found() {
+        let uses = |used: &str| format!("[dependencies]\n{used}.workspace = true\nserde = \"1\"\n");
+        assert_eq!(check_crate("hub", 1, &uses("model")), Faults::new());
+        assert_eq!(check_crate("hub", 1, &uses("protocol")).len(), 1);
+        assert_eq!(check_crate("client", 2, &uses("hub")).len(), 1);
+        assert_eq!(check_crate("model", 0, &uses("engine")).len(), 1);
+    }
+}

@@ -1,0 +1,86 @@
+//! No clock, socket, thread or random source in the pure crates; no unsafe code but in the engine.
+
+use std::path::Path;
+
+use crate::{Faults, files, read};
+
+const PURE: [&str; 3] = ["model", "protocol", "hub"];
+/// What would let the outside in. Tests may use it.
+const OUTSIDE: [&str; 7] = [
+    "std::time::Instant",
+    "SystemTime",
+    "Instant::now",
+    "std::net::Tcp",
+    "std::thread",
+    "std::fs",
+    "std::env",
+];
+
+pub(crate) fn check(root: &Path) -> Faults {
+    let mut faults = Vec::new();
+    for path in
+        files(&root.join("crates"), "rs").into_iter().chain(files(&root.join("xtask"), "rs"))
+    {
+        let text = read(&path);
+        let place = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+        let krate = place.split('/').nth(1).unwrap_or_default();
+        if PURE.contains(&krate) && place.contains("/src/") {
+            faults.extend(check_pure(&place, &text));
+        }
+        if place.ends_with("src/lib.rs") {
+            faults.extend(check_head(&place, krate, &text));
+        }
+        if krate == "engine" && place.contains("/src/") && !place.ends_with("sys.rs") {
+            let uses = text.lines().filter(|line| is_unsafe(line)).count();
+            faults.extend(
+                (uses > 0).then(|| format!("{place} has unsafe code; it belongs in sys.rs")),
+            );
+        }
+        if place.ends_with("engine/src/sys.rs") {
+            faults.extend(check_reasons(&place, &text));
+        }
+    }
+    faults
+}
+
+fn check_pure(place: &str, text: &str) -> Faults {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let found = OUTSIDE.iter().filter(|word| code.contains(*word));
+    found.map(|word| format!("{place} uses {word}; take it as a parameter")).collect()
+}
+
+fn check_head(place: &str, krate: &str, text: &str) -> Faults {
+    let head = if krate == "engine" { "#![deny(unsafe_code)]" } else { "#![forbid(unsafe_code)]" };
+    let is_there = text.contains(head);
+    (!is_there).then(|| format!("{place} lacks `{head}`")).into_iter().collect()
+}
+
+fn is_unsafe(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|word| code.contains(word))
+}
+
+/// Every unsafe block is preceded by its reason.
+fn check_reasons(place: &str, text: &str) -> Faults {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_explained = |at: usize| {
+        lines[..at].iter().rev().take(6).any(|line| line.trim_start().starts_with("// SAFETY:"))
+    };
+    let unexplained = (0..lines.len()).filter(|at| is_unsafe(lines[*at]) && !is_explained(*at));
+    unexplained.map(|at| format!("{place}:{} lacks its `// SAFETY:` line", at + 1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_belong_is_found() {
+        assert_eq!(check_pure("hub", "let now = Instant::now();").len(), 1);
+        let tests = "fn a() {}\n#[cfg(test)]\nmod tests { use std::thread; }";
+        assert_eq!(check_pure("hub", tests), Faults::new());
+        assert_eq!(check_head("lib.rs", "hub", "#![deny(unsafe_code)]").len(), 1);
+        assert_eq!(check_reasons("sys", "// SAFETY: fine\nunsafe { x() }"), Faults::new());
+        assert_eq!(check_reasons("sys", "let a = 1;\nunsafe { x() }").len(), 1);
+    }
+}
