@@ -1,7 +1,7 @@
 # The two commands of the README, and a few for those who work on Tidegate.
 CARGO ?= cargo
 
-.PHONY: run test check
+.PHONY: run test check fuzz
 
 run: ## Builds everything and starts a server with a live feed.
 	$(CARGO) build --release --package tidegate
@@ -14,3 +14,6 @@ test: ## Installs what the tests need and runs all of them.
 
 check: ## What a machine can check: format, lints, floors, licences, links.
 	$(CARGO) xtask check
+
+fuzz: ## Every parser against the fuzzer, some seconds each.
+	./fuzz/run.sh 5

@@ -3,6 +3,9 @@
 //! `transport` is how frames travel (HTTP heads and bodies, WebSocket), `dialect` is what they say.
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "checks"))]
+#[doc(hidden)]
+pub mod checks;
 mod dialect;
 mod transport;
 

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use model::{Anonymous, Limits, PolicyRule, Principal};
 
 pub use parse::{ConfigError, load, parse};
-pub use text::default_text;
+pub use text::{default_text, reference};
 
 /// Everything a server is told at its start.
 #[derive(Clone, Debug, PartialEq)]

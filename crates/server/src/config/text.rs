@@ -1,71 +1,218 @@
-//! The default configuration as commented text.
+//! The configuration in words: the default file and the reference, from one list of settings.
 
 use model::Limits;
 
+/// A section of the file.
+struct Section {
+    name: &'static str,
+    meaning: &'static str,
+    settings: &'static [Setting],
+    /// Lines for the default file that show a list of tables.
+    example: &'static str,
+}
+
+/// One setting. Without a default it stands commented out, with `shown` as an example.
+struct Setting {
+    name: &'static str,
+    default: Option<&'static str>,
+    shown: &'static str,
+    meaning: &'static str,
+}
+
+const fn setting(name: &'static str, default: &'static str, meaning: &'static str) -> Setting {
+    Setting { name, default: Some(default), shown: default, meaning }
+}
+
+const fn optional(name: &'static str, shown: &'static str, meaning: &'static str) -> Setting {
+    Setting { name, default: None, shown, meaning }
+}
+
+const SECTIONS: [Section; 5] = [
+    Section {
+        name: "server",
+        meaning: "The node and its address.",
+        settings: &[
+            setting("name", "\"tidegate\"", "The node's name, told to clients."),
+            setting(
+                "listen",
+                "\"127.0.0.1:8470\"",
+                "Where it listens. Everything is served there: WebSocket, HTTP, metrics, the page.",
+            ),
+        ],
+        example: "",
+    },
+    Section {
+        name: "engine",
+        meaning: "How the machine is used.",
+        settings: &[
+            optional(
+                "shards",
+                "2",
+                "Shards (threads). As many as cores unless set; may exceed them to hold more \
+                 connections.",
+            ),
+            setting(
+                "private_fd_tables",
+                "true",
+                "Whether each shard has a descriptor table of its own: descriptor limits count \
+                 per table.",
+            ),
+            setting("pin_cores", "false", "Whether shards are pinned to cores."),
+            setting(
+                "accept_share_percent",
+                "25",
+                "Percent of a turn that accepting connections may take.",
+            ),
+            setting("accepts_per_turn_max", "64", "Connections accepted in one turn at most."),
+            setting("backlog", "4096", "Connections that wait to be accepted, per shard."),
+            optional(
+                "send_buffer_bytes",
+                "65536",
+                "Bytes in a socket's send buffer; the kernel chooses unless set.",
+            ),
+            setting(
+                "notsent_lowat_bytes",
+                "32768",
+                "Unsent bytes above which a client counts as slow.",
+            ),
+            setting(
+                "user_timeout_ms",
+                "60000",
+                "Milliseconds that sent bytes may stay unacknowledged before a connection is \
+                 given up.",
+            ),
+            setting(
+                "audiences",
+                "true",
+                "Whether sessions that see the same stream share one batch. Off only to measure.",
+            ),
+        ],
+        example: "",
+    },
+    Section {
+        name: "access",
+        meaning: "Who may do what. A token is given with `Authorization: Bearer`, `?token=` or \
+                  `hello`.",
+        settings: &[
+            setting(
+                "anonymous",
+                "\"all\"",
+                "What clients without a token may do: \"all\", \"read\" or \"none\".",
+            ),
+            setting(
+                "origins",
+                "[]",
+                "Origins of web pages that may connect, besides the server's own.",
+            ),
+        ],
+        example: r##"[[access.tokens]]
+token = "a long random text"
+name = "price-feed"
+publish = ["prices/#"]
+subscribe = []
+"##,
+    },
+    Section {
+        name: "topics",
+        meaning: "Topic policies, a list of tables: the first whose `selector` selects a topic \
+                  goes for it.",
+        settings: &[],
+        example: r##"[[topics]]
+selector = "#"
+retain = true                # the newest publication is kept as the topic's value
+history_count = 100          # publications kept
+history_bytes = 1048576      # payload bytes kept
+history_age_ms = 3600000     # unlimited unless set
+conflation = "off"           # or "lagging": a slow client gets only the newest of each topic
+lagged = "gap"               # or "close": what happens beyond the history
+ack = "memory"               # how safe a publication is before it is acknowledged
+payload_bytes_max = 1048576  # the limit below unless set
+"##,
+    },
+    Section {
+        name: "diagnostics",
+        meaning: "For those who test the server itself.",
+        settings: &[setting(
+            "echo",
+            "false",
+            "Serves /diagnostics/echo, a plain WebSocket echo for conformance suites.",
+        )],
+        example: "",
+    },
+];
+
 /// A complete configuration file; it means exactly the default.
 pub fn default_text() -> String {
-    let mut text = String::from(HEAD);
-    for (name, default, description) in Limits::catalogue() {
-        text.push_str(&format!("# {description}\n{name} = {default}\n"));
+    let mut text = String::from("# Tidegate's configuration. Every value here is the default.\n");
+    for section in &SECTIONS {
+        text.push_str(&format!("\n# {}\n", section.meaning));
+        if !section.settings.is_empty() {
+            text.push_str(&format!("[{}]\n", section.name));
+        }
+        for Setting { name, default, shown, meaning } in section.settings {
+            let mark = if default.is_some() { "" } else { "# " };
+            text.push_str(&format!("# {meaning}\n{mark}{name} = {shown}\n"));
+        }
+        section.example.lines().for_each(|line| text.push_str(&format!("# {line}\n")));
+    }
+    text.push_str("\n# Every bound. Nothing grows beyond one of these.\n[limits]\n");
+    for (name, default, meaning) in Limits::catalogue() {
+        text.push_str(&format!("# {meaning}\n{name} = {default}\n"));
     }
     text
 }
 
-const HEAD: &str = r##"# Tidegate's configuration. Every value here is the default.
+/// The reference of all settings, as Markdown.
+pub fn reference() -> String {
+    let mut text = String::from(
+        "# Configuration\n\nOne TOML file, given with `tidegate serve --config FILE`. What it does \
+         not say keeps its default;\nan unknown key is an error. `tidegate config check FILE` reads \
+         a file without starting, `tidegate config\ndefault` prints a whole one. (This page is \
+         `tidegate config doc`; a test keeps it so.)\n",
+    );
+    for section in &SECTIONS {
+        text.push_str(&format!("\n## [{}]\n\n{}\n", section.name, section.meaning));
+        let rows = section.settings.iter().map(|setting| {
+            let default = setting.default.map_or("unset".into(), |value| format!("`{value}`"));
+            (setting.name, default, setting.meaning)
+        });
+        push_table(rows, &mut text);
+        if !section.example.is_empty() {
+            text.push_str(&format!("\n```toml\n{}```\n", section.example));
+        }
+    }
+    text.push_str("\n## [limits]\n\nEvery bound. Nothing grows beyond one of these.\n");
+    let limits = Limits::catalogue().into_iter();
+    push_table(
+        limits.map(|(name, value, meaning)| (name, format!("`{value}`"), meaning)),
+        &mut text,
+    );
+    text
+}
 
-[server]
-# The node's name, told to clients.
-name = "tidegate"
-# Where it listens. Everything is served there: WebSocket, HTTP, metrics, the page.
-listen = "127.0.0.1:8470"
+fn push_table<'a, M: std::fmt::Display>(
+    rows: impl Iterator<Item = (&'a str, String, M)>,
+    text: &mut String,
+) {
+    for (at, (name, default, meaning)) in rows.enumerate() {
+        if at == 0 {
+            text.push_str("\n| setting | default | meaning |\n| --- | --- | --- |\n");
+        }
+        text.push_str(&format!("| `{name}` | {default} | {meaning} |\n"));
+    }
+}
 
-[engine]
-# Shards (threads). As many as cores unless set; may exceed them to hold more connections.
-# shards = 2
-# Whether each shard has a descriptor table of its own: descriptor limits count per table.
-private_fd_tables = true
-# Whether shards are pinned to cores.
-pin_cores = false
-# Percent of a turn that accepting connections may take, and how many at most.
-accept_share_percent = 25
-accepts_per_turn_max = 64
-# Connections that wait to be accepted, per shard.
-backlog = 4096
-# Bytes in a socket's send buffer; the kernel chooses unless set.
-# send_buffer_bytes = 65536
-# Unsent bytes above which a client counts as slow.
-notsent_lowat_bytes = 32768
-# Milliseconds that sent bytes may stay unacknowledged before a connection is given up.
-user_timeout_ms = 60000
-# Whether sessions that see the same stream share one batch. Off only to measure.
-audiences = true
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-[access]
-# What clients without a token may do: "all", "read" or "none".
-anonymous = "all"
-# Origins of web pages that may connect, besides the server's own.
-origins = []
-# [[access.tokens]]
-# token = "a long random text"
-# name = "price-feed"
-# publish = ["prices/#"]
-# subscribe = []
-
-# Topic policies: the first whose selector selects a topic goes for it. The default is:
-# [[topics]]
-# selector = "#"
-# retain = true
-# history_count = 100
-# history_bytes = 1048576
-# history_age_ms = 3600000     # unlimited unless set
-# conflation = "off"           # or "lagging": a slow client gets only the newest of each topic
-# lagged = "gap"               # or "close": what happens beyond the history
-# ack = "memory"
-# payload_bytes_max = 1048576  # the limit below unless set
-
-[diagnostics]
-# Serves /diagnostics/echo, a plain WebSocket echo for conformance suites.
-echo = false
-
-[limits]
-"##;
+    #[test]
+    fn the_reference_is_up_to_date() {
+        let written = include_str!("../../../../docs/configuration.md");
+        assert_eq!(
+            written,
+            reference(),
+            "write it anew: tidegate config doc > docs/configuration.md"
+        );
+    }
+}

@@ -421,35 +421,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::checks::{check_websocket, receive};
     use crate::websocket::{Opcode, encode_masked};
 
     #[test]
     fn an_idle_receiver_is_small() {
         assert!(size_of::<Inbound>() <= 16);
-    }
-
-    fn limits() -> Limits {
-        Limits { message_bytes_max: 300, ..Limits::default() }
-    }
-
-    /// What a receiver says to `bytes` that arrive in `pieces`.
-    fn receive(bytes: &[u8], pieces: &[usize]) -> (Vec<String>, Option<FrameError>) {
-        let (mut inbound, mut told, mut at) = (Inbound::default(), Vec::new(), 0);
-        let mut pieces = pieces.iter().copied().chain(std::iter::repeat(usize::MAX));
-        while at < bytes.len() {
-            let count = pieces.next().unwrap_or(usize::MAX).clamp(1, bytes.len() - at);
-            let mut piece = bytes[at..at + count].to_vec();
-            at += count;
-            let mut input = Unread::new(&mut piece);
-            loop {
-                match inbound.poll_message(&mut input, Role::Server, &limits()) {
-                    Ok(Some(message)) => told.push(format!("{message:?}")),
-                    Ok(None) => break,
-                    Err(error) => return (told, Some(error)),
-                }
-            }
-        }
-        (told, None)
     }
 
     fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
@@ -529,7 +506,7 @@ mod tests {
             pieces in prop::collection::vec(1usize..60, 0..30),
         ) {
             let bytes: Vec<u8> = frames.iter().flat_map(|(first, body)| frame(*first, body)).collect();
-            prop_assert_eq!(receive(&bytes, &pieces), receive(&bytes, &[]));
+            check_websocket(&bytes, &pieces);
         }
 
         #[test]
@@ -537,7 +514,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             pieces in prop::collection::vec(1usize..20, 0..20),
         ) {
-            receive(&bytes, &pieces);
+            check_websocket(&bytes, &pieces);
         }
     }
 }

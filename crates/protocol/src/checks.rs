@@ -1,0 +1,162 @@
+//! What must hold of any bytes. The property tests and the fuzzer call the same functions.
+
+use model::{Limits, TopicName};
+
+use crate::http::{BodyReader, parse_head};
+use crate::native::{Undecoded, binary, json};
+use crate::websocket::{FrameError, Inbound, Role, Unread};
+
+fn limits() -> Limits {
+    Limits { message_bytes_max: 300, head_bytes_max: 400, body_bytes_max: 500, ..Limits::default() }
+}
+
+/// What a WebSocket receiver says to `bytes` that arrive in `pieces` (then all the rest at once).
+pub fn receive(bytes: &[u8], pieces: &[usize]) -> (Vec<String>, Option<FrameError>) {
+    let (mut inbound, mut told, mut at) = (Inbound::default(), Vec::new(), 0);
+    let mut pieces = pieces.iter().copied().chain(std::iter::repeat(usize::MAX));
+    while at < bytes.len() {
+        let count = pieces.next().unwrap_or(usize::MAX).clamp(1, bytes.len() - at);
+        let mut piece = bytes[at..at + count].to_vec();
+        at += count;
+        let mut input = Unread::new(&mut piece);
+        loop {
+            match inbound.poll_message(&mut input, Role::Server, &limits()) {
+                Ok(Some(message)) => told.push(format!("{message:?}")),
+                Ok(None) => break,
+                Err(error) => return (told, Some(error)),
+            }
+        }
+    }
+    (told, None)
+}
+
+/// How WebSocket bytes are cut into pieces changes nothing.
+pub fn check_websocket(bytes: &[u8], pieces: &[usize]) {
+    assert_eq!(receive(bytes, pieces), receive(bytes, &[]));
+}
+
+/// A request head is whole from one byte on and not before; its body is read alike in any pieces.
+pub fn check_http(bytes: &[u8], pieces: &[usize]) {
+    let limits = limits();
+    let Ok(Some((head, len))) = parse_head(bytes, &limits) else { return };
+    assert!(len <= bytes.len());
+    for end in [0, len / 2, len - 1] {
+        assert!(!matches!(parse_head(&bytes[..end], &limits), Ok(Some(_))), "whole at {end}");
+    }
+    let read_in = |pieces: &[usize]| {
+        let mut reader = BodyReader::new(&head, &limits)?;
+        let (mut at, mut pieces) = (len, pieces.iter().copied());
+        while at < bytes.len() && !reader.is_done() {
+            let count = pieces.next().unwrap_or(usize::MAX).clamp(1, bytes.len() - at);
+            at += reader.handle_bytes(&bytes[at..at + count])?;
+        }
+        Ok::<_, model::Refusal>((reader.is_done(), at, reader.into_body()))
+    };
+    let (whole, cut) = (read_in(&[]), read_in(pieces));
+    match (whole, cut) {
+        // Where an unfinished body ends does not matter, only what was read of it.
+        (Ok(whole), Ok(cut)) => assert_eq!(whole, cut),
+        (whole, cut) => assert_eq!(whole.is_err(), cut.is_err()),
+    }
+}
+
+/// A command that can be read is read again from what is written of it.
+pub fn check_json_command(text: &str) {
+    let limits = limits();
+    if let Ok((id, command)) = json::decode_command(text, &limits) {
+        let mut written = Vec::new();
+        json::append_command(id, &command, &mut written);
+        let written = std::str::from_utf8(&written).expect("JSON is UTF-8");
+        assert_eq!(json::decode_command(written, &limits), Ok((id, command)), "{written}");
+    }
+}
+
+/// The same for every command of a binary message.
+pub fn check_binary_commands(message: &[u8]) {
+    let limits = limits();
+    for (id, command, _) in binary::decode_commands(message, &limits).flatten() {
+        let mut written = Vec::new();
+        binary::append_command(id, &command, &mut written);
+        let again: Result<Vec<_>, Undecoded> = binary::decode_commands(&written, &limits).collect();
+        let again = again.expect("what we write can be read");
+        assert!(matches!(&again[..], [(i, c, _)] if *i == id && *c == command), "{again:?}");
+    }
+}
+
+/// A client survives any message of a server, text or binary.
+pub fn check_server_message(message: &[u8]) {
+    let limits = limits();
+    // Whether it can be read does not matter here.
+    let _ = binary::decode_server_message(message, &limits);
+    if let Ok(text) = std::str::from_utf8(message) {
+        let _ = json::decode_server_message(text, &limits);
+    }
+}
+
+/// A valid name is a selector that selects itself and nothing longer; every selector covers itself.
+pub fn check_selector(text: &str) {
+    let limits = limits();
+    let name = TopicName::parse(text, &limits);
+    let selector = model::Selector::parse(text, &limits);
+    if let Ok(name) = &name {
+        let selector = selector.as_ref().expect("a name is a selector");
+        assert!(selector.matches(name.as_str()) && !selector.has_wildcard());
+        assert!(!selector.matches(&format!("{name}/more")));
+    }
+    if let Ok(selector) = &selector {
+        assert!(selector.covers(selector) && selector.overlaps(selector));
+        assert_eq!(name.is_err(), selector.has_wildcard());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Something like a command: the words of the dialect in any order.
+    const NEARLY_JSON: &str = r#"[{}\[\]:,"0-9a-z/+# \\]{0,20}|\{"id":[0-9]{1,3},"type":"(subscribe|publish|hello|ping|unsubscribe)","topic":"[a-c/+#]{0,6}"(,"data":[0-9]{1,3}|,"text":"[a-zé"\\]{0,4}"|,"from":("now"|"snapshot"|[0-9]{1,2}|\{"last":[0-9]{1,2}\})|,"conflation":"(off|lagging)"|,"key":"k"){0,3}\}"#;
+    const NEARLY_HTTP: &str = "(GET|POST) /[a-z/?=]{0,9} HTTP/1\\.[01]\r\n(Host: a\r\n|Content-Length: [0-9]{1,3}\r\n|Transfer-Encoding: chunked\r\n|X: [a-z ]{0,5}\r\n){0,3}\r\n([0-9a-f]{1,2}\r\n|[a-z]{0,9}|\r\n|0\r\n\r\n){0,6}";
+
+    proptest! {
+        #[test]
+        fn commands_nearly_right(text in NEARLY_JSON) {
+            check_json_command(&text);
+            check_server_message(text.as_bytes());
+        }
+
+        #[test]
+        fn requests_nearly_right(
+            text in NEARLY_HTTP,
+            pieces in prop::collection::vec(1usize..20, 0..20),
+        ) {
+            check_http(text.as_bytes(), &pieces);
+        }
+
+        #[test]
+        fn records_nearly_right(
+            tags in prop::collection::vec((
+                prop::sample::select(vec![0u8, 0x11, 0x12, 0x13, 0x21, 0x31, 0x32, 0x33, 0x40]),
+                prop::collection::vec(0u8..12, 0..12),
+            ), 0..4),
+        ) {
+            let message: Vec<u8> =
+                tags.into_iter().flat_map(|(tag, rest)| [vec![tag], rest].concat()).collect();
+            check_binary_commands(&message);
+            check_server_message(&message);
+        }
+
+        #[test]
+        fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            check_binary_commands(&bytes);
+            check_server_message(&bytes);
+            check_http(&bytes, &[]);
+        }
+
+        #[test]
+        fn selectors_nearly_right(text in "[a$+#/é\u{7f}]{0,8}") {
+            check_selector(&text);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Fuzzes every parser for some seconds each, after the inputs kept in fuzz/corpus.
+# usage: fuzz/run.sh [SECONDS [TARGET...]]
+set -euo pipefail
+cd "$(dirname "$0")"
+seconds=${1:-10}
+shift || true
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(basename -s .rs targets/*.rs)
+# Coverage for libFuzzer with the ordinary compiler: our code is safe Rust, so no sanitizer is needed.
+export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1"
+build=${CARGO_TARGET_DIR:-../target}/fuzz
+host=$(rustc -vV | sed -n 's/^host: //p')
+# Naming the host keeps the flags away from build scripts and macros.
+cargo build --quiet --release --target "$host" --target-dir "$build"
+for target in "${targets[@]}"; do
+  found="$build/corpus/$target"
+  mkdir -p "$found" "corpus/$target"
+  echo "fuzz: $target for $seconds s"
+  log="$build/$target.log"
+  if ! "$build/$host/release/$target" -max_total_time="$seconds" -max_len=1024 -timeout=5 \
+    -artifact_prefix="$build/$target-" -print_final_stats=1 "$found" "corpus/$target" 2>"$log"; then
+    tail -n 40 "$log"
+    echo "fuzz: $target failed; the input is kept as $build/$target-*" >&2
+    exit 1
+  fi
+  grep -E "number_of_executed_units|new_units_added" "$log" | sed 's/^/  /'
+done
