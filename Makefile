@@ -11,6 +11,7 @@ test: ## Installs what the tests need and runs all of them.
 	$(CARGO) test --workspace --profile ci
 	$(CARGO) build --profile ci --package tidegate
 	./tests/e2e/run
+	./tests/conformance/autobahn
 
 check: ## What a machine can check: format, lints, floors, licences, links.
 	$(CARGO) xtask check
