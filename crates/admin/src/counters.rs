@@ -47,6 +47,8 @@ counters! {
     records_encoded counter;
     /// Publications that sessions skipped by conflation.
     conflated counter;
+    /// Gaps told to sessions: publications that could not be had any more.
+    gaps counter;
     /// Times that a session fell behind because its connection was full.
     stalls counter;
     /// Times that a session fell behind further than the recent deliveries reach.

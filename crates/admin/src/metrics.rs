@@ -1,15 +1,22 @@
-//! `GET /metrics`, in the Prometheus text format: one line a counter and shard.
+//! `GET /metrics`, in the OpenMetrics text format: one line a counter and shard.
 //!
 //! The shards keep plain integers and are asked at scrape time, so nothing global stands on the
 //! hot path.
 
-use std::fmt::Write;
+use std::fmt;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
 use http::header;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 
 use crate::ShardCounters;
@@ -28,25 +35,46 @@ pub(crate) async fn metrics(State(shards): State<Arc<dyn Shards>>) -> Result<Res
     for answer in join_all(answers).await {
         counters.push(answer.map_err(|_| no_answer())?.map_err(|_| no_answer())?);
     }
-    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    Ok((kind, text_of(&counters)).into_response())
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let text = text_of(counters).expect("a String takes all that is written to it");
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-fn text_of(shards: &[ShardCounters]) -> String {
+/// The counters of all shards as one text.
+fn text_of(shards: Vec<ShardCounters>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("tidegate");
+    registry.register_collector(Box::new(Shown { shards }));
     let mut text = String::new();
-    let catalogue = ShardCounters::default().entries();
-    for (at, (name, kind, description, _)) in catalogue.iter().enumerate() {
-        let suffix = if *kind == "counter" { "_total" } else { "" };
-        let name = format!("tidegate_{name}{suffix}");
-        writeln!(text, "# HELP {name} {description}").expect("a String takes everything");
-        writeln!(text, "# TYPE {name} {kind}").expect("a String takes everything");
-        for (shard, counters) in shards.iter().enumerate() {
-            let value = counters.entries()[at].3;
-            writeln!(text, "{name}{{shard=\"{shard}\"}} {value}")
-                .expect("a String takes everything");
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// The counters as they stand at one scrape.
+#[derive(Debug)]
+struct Shown {
+    shards: Vec<ShardCounters>,
+}
+
+impl Collector for Shown {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (at, (name, kind, description, _)) in
+            ShardCounters::default().entries().iter().enumerate()
+        {
+            let kind = if *kind == "counter" { MetricType::Counter } else { MetricType::Gauge };
+            let help = description.trim_end_matches('.');
+            let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+            for (shard, counters) in self.shards.iter().enumerate() {
+                let value = counters.entries()[at].3;
+                let labels = [("shard", shard.to_string())];
+                let family = metric.encode_family(&labels)?;
+                match kind {
+                    MetricType::Counter => ConstCounter::new(value).encode(family)?,
+                    _ => ConstGauge::new(value as i64).encode(family)?,
+                }
+            }
         }
+        Ok(())
     }
-    text
 }
 
 #[cfg(test)]
@@ -55,14 +83,12 @@ mod tests {
 
     #[test]
     fn every_counter_has_help_type_and_a_line_a_shard() {
-        let text = text_of(&[
-            ShardCounters { sends: 3, ..ShardCounters::default() },
-            ShardCounters::default(),
-        ]);
-        assert!(text.contains("# TYPE tidegate_sends_total counter\n"));
-        assert!(text.contains("tidegate_sends_total{shard=\"0\"} 3\n"));
-        assert!(text.contains("tidegate_connections{shard=\"1\"} 0\n"));
+        let busy = ShardCounters { sends: 3, ..ShardCounters::default() };
+        let text = text_of(vec![busy, ShardCounters::default()]).expect("a String takes all");
+        assert!(text.contains("# TYPE tidegate_sends counter\n"), "{text}");
+        assert!(text.contains("tidegate_sends_total{shard=\"0\"} 3\n"), "{text}");
+        assert!(text.contains("tidegate_connections{shard=\"1\"} 0\n"), "{text}");
         let catalogue = ShardCounters::default().entries();
-        assert_eq!(text.lines().count(), catalogue.len() * 4);
+        assert_eq!(text.lines().count(), catalogue.len() * 4 + 1, "{text}");
     }
 }

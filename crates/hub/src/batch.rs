@@ -1,6 +1,9 @@
 //! Building messages: records one after another, with a note of what each message told.
 
+use model::Event;
+
 use crate::encoder::{Encoder, EncodingIndex, Record};
+use crate::hub::Counters;
 
 /// A whole message in a buffer, and what a session knows once the message was begun to be sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -8,6 +11,37 @@ pub(crate) struct Mark<S> {
     pub start: usize,
     pub end: usize,
     pub step: S,
+    pub what: Marked,
+}
+
+/// What a mark stands for, to be counted once a session took it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marked {
+    Publication,
+    /// A publication that a newer one replaces, so that it is not sent.
+    Replaced,
+    Gap,
+    Other,
+}
+
+impl Marked {
+    fn of(record: &Record<'_>) -> Self {
+        match record {
+            Record::Publication { .. } => Self::Publication,
+            Record::Event(Event::Gap(_)) => Self::Gap,
+            Record::Topic(_) | Record::Event(_) => Self::Other,
+        }
+    }
+
+    /// Counts what one session took.
+    pub(crate) fn count(self, counters: &mut Counters) {
+        match self {
+            Self::Publication => counters.delivered += 1,
+            Self::Replaced => counters.conflated += 1,
+            Self::Gap => counters.gaps += 1,
+            Self::Other => {}
+        }
+    }
 }
 
 /// The message that `sent` bytes end in the middle of, if they do, with the step of its last mark,
@@ -53,22 +87,34 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
             Record::Publication { publication, .. } => publication.payload().len(),
             Record::Topic(_) | Record::Event(_) => 0,
         };
-        self.append(size, step, |encoder, message, out| encoder.append(message, record, out));
+        let what = Marked::of(&record);
+        self.append(size, step, what, |encoder, message, out| {
+            encoder.append(message, record, out);
+        });
     }
 
-    /// Appends a record that was encoded before.
+    /// Appends a publication that was encoded before.
     pub(crate) fn made(&mut self, made: &[u8], step: S) {
-        self.append(made.len(), step, |encoder, message, out| {
+        self.append(made.len(), step, Marked::Publication, |encoder, message, out| {
             encoder.append_made(message, made, out);
         });
     }
 
     /// Notes progress that needs no bytes.
     pub(crate) fn silent(&mut self, step: S) {
+        self.mark_silently(step, Marked::Other);
+    }
+
+    /// Notes that a publication is not sent because a newer one replaces it.
+    pub(crate) fn replaced(&mut self, step: S) {
+        self.mark_silently(step, Marked::Replaced);
+    }
+
+    fn mark_silently(&mut self, step: S, what: Marked) {
         let end = self.out.len();
         // In an open message it counts as soon as the message is begun, like its records.
         let start = self.open.as_ref().map_or(end, |(_, start, _)| *start);
-        self.marks.push(Mark { start, end, step });
+        self.marks.push(Mark { start, end, step, what });
     }
 
     /// Ends the open message.
@@ -83,6 +129,7 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
         &mut self,
         size: usize,
         step: S,
+        what: Marked,
         write: impl FnOnce(&E, &mut E::Message, &mut Vec<u8>),
     ) {
         if let Some((_, start, _)) = &self.open
@@ -98,7 +145,7 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
             }
         };
         write(self.encoder, &mut message, self.out);
-        self.marks.push(Mark { start, end: self.out.len(), step });
+        self.marks.push(Mark { start, end: self.out.len(), step, what });
         self.open = Some((message, start, first_mark));
         if !self.encoder.batches(self.encoding) {
             self.finish();

@@ -184,27 +184,25 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         let audience = self.audiences.at(lag.audience);
+        let step = CatchUpStep::Delivery(number);
         match &delivery.what {
+            What::Publication(_)
+                if topic.newest_delivery > number && self.conflates(audience, topic) =>
+            {
+                builder.replaced(step);
+            }
             What::Publication(publication) => {
-                let is_replaced = topic.newest_delivery > number && self.conflates(audience, topic);
-                let is_known = told.replayed.contains(&delivery.topic)
-                    || session
-                        .replay
-                        .as_ref()
-                        .is_some_and(|replay| replay.has(delivery.topic, publication.sequence()));
-                if !is_known && !is_replaced {
-                    let record = Record::Publication {
-                        topic: &topic.name,
-                        number: topic.number,
-                        publication,
-                        form: Form::Full,
-                    };
-                    builder.record(record, CatchUpStep::Delivery(number));
-                }
+                let record = Record::Publication {
+                    topic: &topic.name,
+                    number: topic.number,
+                    publication,
+                    form: Form::Full,
+                };
+                builder.record(record, step);
             }
             What::Announcement { .. } if audience.selects_plainly(topic.name.as_str()) => {}
             what => write_event(&self.topics, delivery.topic, what, |record| {
-                builder.record(record, CatchUpStep::Delivery(number));
+                builder.record(record, step);
             }),
         }
     }
@@ -276,6 +274,7 @@ impl<E: Encoder> Hub<E> {
         let lags = self.lags(self.sessions.at(index));
         let session = self.sessions.at_mut(index);
         for mark in marks.iter().filter(|mark| mark.end <= sent || mark.start < sent) {
+            mark.what.count(&mut self.counters);
             match mark.step {
                 CatchUpStep::Replay { entry, after, is_finished } => {
                     let replay = session.replay.as_mut().expect("its marks are of its replay");
@@ -412,10 +411,11 @@ impl<E: Encoder> Hub<E> {
             None => topic.head,
         };
         let (after, gap) = match place {
-            Place::After(after) if self.conflates(audience, topic) => {
-                (after.max(newest_before), None)
+            Place::After(after) | Place::Lost(after) if self.conflates(audience, topic) => {
+                let newest_before = newest_before.max(after);
+                self.counters.conflated += newest_before.get() - after.get();
+                (newest_before, None)
             }
-            Place::Lost(_) if self.conflates(audience, topic) => (newest_before, None),
             Place::After(after) => (after, None),
             Place::Lost(to) => {
                 if self.policy(topic.policy).lagged == Lagged::Close {

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use crate::batch::{Builder, MadeRecords, Mark, begun_message};
+use crate::batch::{Builder, MadeRecords, Mark, Marked, begun_message};
 use crate::catch_up::{CatchUpStep, write_event};
 use crate::delivery::What;
 use crate::encoder::{Encoder, Form, Outlet, Record, Sent};
@@ -42,6 +42,9 @@ pub(crate) struct Work {
     bytes: Vec<u8>,
     marks: Vec<Mark<u64>>,
     is_encoded: bool,
+    /// What a member that takes the whole batch gets.
+    publications: u64,
+    gaps: u64,
     /// Members before `visited` have everything up to `through`, those from there to `end` have
     /// everything up to `since`, and those from `end` on joined with everything up to `through`.
     pub since: u64,
@@ -148,6 +151,8 @@ impl Work {
             bytes: Vec::new(),
             marks: Vec::new(),
             is_encoded: false,
+            publications: 0,
+            gaps: 0,
             since: 0,
             through: 0,
             visited: 0,
@@ -243,11 +248,11 @@ impl<E: Encoder> Hub<E> {
                 self.serve(member, outlet);
                 continue;
             }
-            let records = work.cut.len() as u64;
             match outlet.send(session.link, &work.bytes) {
                 Sent::Taken(bytes) if bytes == work.bytes.len() => {
                     work.visited += 1;
-                    self.counters.delivered += records;
+                    self.counters.delivered += work.publications;
+                    self.counters.gaps += work.gaps;
                 }
                 Sent::Taken(bytes) => self.stall_in_batch(member, index, bytes),
                 Sent::Closed => self.stall_in_batch(member, index, 0),
@@ -331,6 +336,8 @@ impl<E: Encoder> Hub<E> {
             }
         }
         builder.finish();
+        let count = |what| work.marks.iter().filter(|mark| mark.what == what).count() as u64;
+        (work.publications, work.gaps) = (count(Marked::Publication), count(Marked::Gap));
     }
 
     /// Takes a session whose connection is full out of step with the audience of `index`.
@@ -354,12 +361,10 @@ impl<E: Encoder> Hub<E> {
         let sent = sent_bytes.saturating_sub(skipped);
         let work = self.flush.work(index);
         let mut place = work.since;
-        let mut told = 0;
         for mark in work.marks.iter().filter(|mark| mark.start < sent || mark.end <= sent) {
             place = mark.step;
-            told += 1;
+            mark.what.count(&mut self.counters);
         }
-        self.counters.delivered += told;
         let copied_bytes_max = self.options.limits.batch_bytes_max;
         let Some((begun, is_large)) = begun_message(&work.marks, sent, copied_bytes_max) else {
             return place;
@@ -502,7 +507,9 @@ impl<E: Encoder> Hub<E> {
                     self.outgoing(index).bytes.drain(..taken);
                 }
                 PartOf::Batch { work, .. } if sent >= part.end => {
-                    self.counters.delivered += self.flush.work(work).cut.len() as u64;
+                    let work = self.flush.work(work);
+                    self.counters.delivered += work.publications;
+                    self.counters.gaps += work.gaps;
                 }
                 PartOf::Batch { membership, work } => {
                     let place = self.keep_rest_of_batch(index, work, part.start, sent);

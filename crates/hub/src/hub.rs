@@ -51,7 +51,7 @@ pub struct Counters {
     pub subscriptions: u64,
     /// Publications handed to this shard's readers, once each however many read.
     pub deliveries: u64,
-    /// Publications to sessions: what was handed to connections.
+    /// Publications to sessions: what connections took.
     pub delivered: u64,
     /// Publication records encoded.
     pub records_encoded: u64,
@@ -203,9 +203,15 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The next session that must be closed, and why.
-    pub fn poll_closing(&mut self) -> Option<(SessionIndex, Refusal)> {
-        self.closing.pop_front()
+    /// The link of the next session that must be closed, and why.
+    pub fn poll_closing(&mut self) -> Option<(u32, Refusal)> {
+        let (session, refusal) = self.closing.pop_front()?;
+        Some((self.sessions.at(session).link, refusal))
+    }
+
+    /// How many sessions are open.
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
     }
 
     /// The next topic of which the backbone must be asked to tell.

@@ -170,8 +170,8 @@ impl<E: Encoder> Hub<E> {
         }
         let epoch = self.topics.intern_epoch(&state.epoch);
         self.topics.set_number(index, state.number);
-        if !is_asked && self.is_awaited(&state.topic) {
-            // Readers by pattern are here already: all of it is news to them.
+        if self.is_awaited(&state.topic) {
+            // Readers by pattern are here already: all of it is news to them, whoever asked.
             self.topics.at_mut(index).epoch = epoch;
             self.go_live(index);
             self.handle_tail(state.number, state.history, state.head, now);
@@ -257,8 +257,9 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Lets the audiences whose patterns select a topic read it; answers those that are new to it.
-    fn attach_patterns(&mut self, index: TopicIndex) -> SmallVec<[AudienceIndex; 4]> {
+    /// Lets the audiences whose patterns select a topic read it; answers those that are new to it,
+    /// or `None` if no pattern selects it.
+    fn attach_patterns(&mut self, index: TopicIndex) -> Option<SmallVec<[AudienceIndex; 4]>> {
         let mut selected: SmallVec<[AudienceIndex; 4]> = SmallVec::new();
         let name = self.topics.at(index).name.clone();
         self.patterns.visit_matches(name.as_str(), &mut |audience| {
@@ -266,6 +267,9 @@ impl<E: Encoder> Hub<E> {
                 selected.push(audience);
             }
         });
+        if selected.is_empty() {
+            return None;
+        }
         let readers = &mut self.topics.at_mut(index).readers;
         selected.retain(|audience| {
             let is_new = !readers.contains(audience);
@@ -274,7 +278,7 @@ impl<E: Encoder> Hub<E> {
             }
             is_new
         });
-        selected
+        Some(selected)
     }
 
     /// Takes the next publication of a topic: keeps it, and gives it to this shard's readers.
@@ -305,8 +309,9 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         self.topics.reveal(index);
-        let new_readers = self.attach_patterns(index);
-        if !new_readers.is_empty() {
+        // Also without new readers: one that asked for the topic by name as well may drop the name
+        // before it is answered, and then reads of the announcement here.
+        if let Some(new_readers) = self.attach_patterns(index) {
             self.deliver(index, What::Announcement { start: before }, &new_readers);
         }
     }

@@ -199,6 +199,7 @@ impl<I: Io> Shard<I> {
         let token = head.field("authorization").and_then(|value| value.strip_prefix("Bearer "));
         let checked = self.check_origin(head).and_then(|()| {
             let handshake = accept_handshake(head)?;
+            self.check_room()?;
             let principal = match token {
                 Some(token) => self.access.principal(Some(token))?,
                 None => self.access.welcome(),
@@ -228,6 +229,18 @@ impl<I: Io> Shard<I> {
             });
         }
         self.handle_rest(socket, rest);
+    }
+
+    fn check_room(&self) -> Result<(), Refusal> {
+        let sessions_max = self.sessions_max;
+        if self.hub.session_count() < sessions_max {
+            return Ok(());
+        }
+        let text = format!(
+            "cannot open a session: this shard holds its {sessions_max} already; try again (another \
+             shard or node may have room), or raise engine.shards or connections_per_shard_max"
+        );
+        Err(Refusal::new(Code::TooManyConnections, text))
     }
 
     fn open_echo(&mut self, socket: Socket, head: &RequestHead, rest: &[u8]) {

@@ -22,8 +22,11 @@ use crate::config::Config;
 use crate::mail::ShardMail;
 use crate::shard::{Shard, ShardParts, moment};
 
-/// Descriptors of a table that connections do not get.
+/// Descriptors of a table that sessions do not get.
 const DESCRIPTORS_RESERVED: u64 = 200;
+/// Of those, the ones for connections to a full shard: it tells clients so, and answers for its
+/// health.
+const CONNECTIONS_RESERVED: usize = 100;
 
 /// A running server.
 pub struct Server {
@@ -64,7 +67,7 @@ struct Common {
     api: mpsc::Sender<admin::Exchange>,
     /// Descriptors from here on are not in a private table.
     first_closed: u32,
-    connections_max: usize,
+    sessions_max: usize,
 }
 
 impl Server {
@@ -93,7 +96,7 @@ impl Server {
         let epoch = format!("{:x}-{:08x}", clock.now().unix_ms, random_seed() as u32);
         let config = Arc::new(config);
         let common = Common {
-            connections_max: connections_per_shard(&config, shard_count),
+            sessions_max: sessions_per_shard(&config, shard_count),
             access: Arc::clone(&access),
             clock,
             epoch: Epoch::new(&epoch),
@@ -117,7 +120,7 @@ impl Server {
             .spawn(move || admin::run(router, exchanges))
             .map_err(|error| cannot("start the API", error, "free some memory"))?;
         is_ready.store(true, Ordering::Relaxed);
-        let connections = common.connections_max as u64 * u64::from(shard_count);
+        let connections = common.sessions_max as u64 * u64::from(shard_count);
         tracing::info!(%address, shards = shard_count, connections, "listening");
         Ok(Self { address, peers, shards, api: Some(api), is_ready })
     }
@@ -157,8 +160,8 @@ impl Server {
     }
 }
 
-/// Connections that a shard may hold, by the limits of the system and of the configuration.
-fn connections_per_shard(config: &Config, shard_count: u16) -> usize {
+/// Sessions that a shard may hold, by the limits of the system and of the configuration.
+fn sessions_per_shard(config: &Config, shard_count: u16) -> usize {
     let in_table = descriptor_limit().saturating_sub(DESCRIPTORS_RESERVED);
     let allowed = match config.engine.private_fd_tables {
         true => in_table,
@@ -219,6 +222,7 @@ fn run_shard(
         io,
         index: ShardIndex(index),
         shard_count: common.shard_count,
+        sessions_max: common.sessions_max,
         config: Arc::clone(&common.config),
         access: Arc::clone(&common.access),
         mailbox,
@@ -251,7 +255,7 @@ fn open_io(
     let options = EpollOptions {
         accepts_per_turn_max: engine.accepts_per_turn_max,
         accept_share_percent: engine.accept_share_percent,
-        connections_max: common.connections_max,
+        connections_max: common.sessions_max.saturating_add(CONNECTIONS_RESERVED),
     };
     let io = EpollIo::new(Some(listener), waker, options)
         .map_err(|error| cannot("watch sockets", error, "raise the limit on open files"))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use admin::{Exchange, ShardCounters};
 use backbone::{Backbone, BackboneEvent, MemoryBackbone, Ticket};
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
-use hub::{Chunks, Hub, HubMail, HubOptions, Outlet, SessionIndex, ShardIndex};
+use hub::{Chunks, Hub, HubMail, HubOptions, Outlet, ShardIndex};
 use model::{Code, Epoch, Moment, Refusal};
 use slab::Slab;
 use tokio::sync::mpsc;
@@ -41,6 +41,8 @@ pub struct Shard<I> {
     pub(crate) api: Option<mpsc::Sender<Exchange>>,
     buffer: Vec<u8>,
     serials: u32,
+    /// Connections beyond this many get no session, only ordinary answers.
+    pub(crate) sessions_max: usize,
     pub(crate) now: Moment,
     swept_at: u32,
     is_stopping: bool,
@@ -65,6 +67,9 @@ pub struct ShardParts<I> {
     pub index: ShardIndex,
     /// How many there are.
     pub shard_count: u16,
+    /// Sessions that it may hold; its `io` should accept some more connections than that, so that
+    /// a full shard can still say so, and answer for its health.
+    pub sessions_max: usize,
     /// The server's configuration.
     pub config: Arc<Config>,
     /// The access rules.
@@ -114,8 +119,19 @@ impl<I: Io> Outlet for Wire<'_, I> {
 impl<I: Io> Shard<I> {
     /// A shard that has no connections yet.
     pub fn new(parts: ShardParts<I>) -> Self {
-        let ShardParts { io, index, shard_count, config, access, mailbox, peers, api, epoch, now } =
-            parts;
+        let ShardParts {
+            io,
+            index,
+            shard_count,
+            sessions_max,
+            config,
+            access,
+            mailbox,
+            peers,
+            api,
+            epoch,
+            now,
+        } = parts;
         let options = HubOptions {
             shard: index,
             shard_count,
@@ -140,6 +156,7 @@ impl<I: Io> Shard<I> {
             api,
             buffer: vec![0; READ_BUFFER_BYTES],
             serials: 0,
+            sessions_max,
             now,
             swept_at: now.coarse_seconds(),
             is_stopping: false,
@@ -184,8 +201,8 @@ impl<I: Io> Shard<I> {
         self.sweep_if_due();
         self.send_mail();
         let has_more = self.flush();
-        while let Some((session, refusal)) = self.hub.poll_closing() {
-            self.close_session_slow(session, &refusal);
+        while let Some((link, refusal)) = self.hub.poll_closing() {
+            self.close_native(Socket(link), &refusal, refusal.code.number());
         }
         self.finish_closing();
         if self.is_stopping && self.closing.is_empty() {
@@ -464,15 +481,6 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn close_session_slow(&mut self, session: SessionIndex, refusal: &Refusal) {
-        let found = self.connections.iter().find(|(_, connection)| {
-            matches!(&connection.state, State::Native(native) if native.session == session)
-        });
-        if let Some((index, _)) = found {
-            self.close_native(Socket(index as u32), refusal, refusal.code.number());
-        }
-    }
-
     fn stop(&mut self) {
         self.is_stopping = true;
         let text = "the server is stopping; come back, or go to another node";
@@ -504,6 +512,7 @@ impl<I: Io> Shard<I> {
             delivered: hub.delivered,
             records_encoded: hub.records_encoded,
             conflated: hub.conflated,
+            gaps: hub.gaps,
             stalls: hub.stalls,
             lapped_sessions: hub.lapped_sessions,
             lapped_followers: hub.lapped_followers,

@@ -335,6 +335,24 @@ fn tokens_and_origins_are_checked_at_the_door() {
 }
 
 #[test]
+fn a_full_server_says_so_and_still_answers_for_its_health() {
+    let node = Node::start("[engine]\nshards = 1\n[limits]\nconnections_per_shard_max = 2");
+    let mut peers = [node.socket(), node.socket()];
+    let Err(tungstenite::Error::Http(answer)) = node.socket_with(&[]) else {
+        panic!("a third session")
+    };
+    let body = answer.body().as_deref().unwrap_or_default();
+    assert!(String::from_utf8_lossy(body).contains("4100") || body.is_empty(), "{answer:?}");
+    assert_eq!(answer.status(), 503);
+    assert_eq!(node.request("GET /health HTTP/1.1", "").0, 200);
+    let [first, second] = &mut peers;
+    assert_eq!(first.ask(&json!({"type": "ping"}))["type"], "pong");
+    second.0.close(None).expect("open");
+    assert_eq!(second.hear_end().1, 1000);
+    node.socket();
+}
+
+#[test]
 fn two_hundred_subscribers_get_the_same_stream() {
     let node = Node::start("[engine]\nshards = 2");
     let mut peers: Vec<Peer> = (0..200).map(|_| node.socket()).collect();

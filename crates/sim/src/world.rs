@@ -79,6 +79,7 @@ impl World {
                 io: SimIo::new(Rc::clone(&network), index),
                 index: ShardIndex(index as u16),
                 shard_count: count as u16,
+                sessions_max: usize::MAX,
                 config: Arc::clone(&config),
                 access: Arc::clone(&access),
                 mailbox,

@@ -158,8 +158,14 @@ fn small_ring(shards: usize) -> Setting {
     Setting { limits: cramped(1).limits, ..roomy(shards) }
 }
 
+/// 20,000 cases of each property, or as many as PROPTEST_CASES says.
+fn many_cases() -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+    ProptestConfig { cases: asked.unwrap_or(20_000), ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+    #![proptest_config(many_cases())]
 
     #[test]
     fn one_shard_loses_nothing(steps in prop::collection::vec(step(), 1..120)) {
@@ -261,6 +267,8 @@ fn a_stalled_session_with_conflation_gets_only_the_newest_of_each_topic() {
     let lines = node.lines(reader);
     let told: Vec<&String> = lines.iter().filter(|line| line.starts_with("publication")).collect();
     assert_eq!(told, ["publication a 102 full newest", "publication b 101 full newest"]);
+    let counters = node.hubs[0].counters();
+    assert_eq!((counters.delivered, counters.conflated, counters.gaps), (2, 201, 0));
 }
 
 #[test]
