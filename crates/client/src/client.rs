@@ -4,14 +4,15 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use model::{
-    Code, Command, CommandId, Draft, Event, Gap, Hello, Position, Publish, Refusal, Subscribe,
-    TopicName,
+    Code, Command, CommandId, Draft, Event, Gap, Hello, Position, Publish, Refusal, Selector,
+    Subscribe, TopicName, Unsubscribe,
 };
 use protocol::native::ServerRecord;
 
 use crate::backoff::Backoff;
 use crate::connection::{ConnectError, Connection};
-use crate::subscription::{Message, Told, Tracker};
+use crate::subscriptions::{SubscriptionState, Subscriptions};
+use crate::tracker::{Message, Told, Tracker};
 
 /// How a client connects.
 #[derive(Clone, Debug, Default)]
@@ -76,13 +77,19 @@ pub struct Client {
     state: State,
     backoff: Backoff,
     tracker: Tracker,
-    subscriptions: Vec<Subscribe>,
+    subscriptions: Subscriptions,
     /// Publishes that were not acknowledged yet: sent again, with their key, after a break.
     unanswered: HashMap<CommandId, TopicName>,
     next_id: u64,
     updates: VecDeque<Update>,
     retry_after: Duration,
+    /// When the server was last heard, and whether it was pinged since.
+    heard_at: Instant,
+    is_pinged: bool,
 }
+
+/// Silence after which the server is pinged, and as long again until it counts as gone.
+const SILENCE: Duration = Duration::from_secs(30);
 
 impl Client {
     /// Connects for the first time.
@@ -96,7 +103,9 @@ impl Client {
             options,
             state: State::Waiting { until: Instant::now() },
             tracker: Tracker::default(),
-            subscriptions: Vec::new(),
+            subscriptions: Subscriptions::default(),
+            heard_at: Instant::now(),
+            is_pinged: false,
             unanswered: HashMap::new(),
             next_id: 1,
             updates: VecDeque::new(),
@@ -112,25 +121,37 @@ impl Client {
         self.state = State::Connected(Box::new(connection));
         self.backoff.reset();
         self.retry_after = Duration::ZERO;
-        self.tracker.handle_disconnect();
+        (self.heard_at, self.is_pinged) = (Instant::now(), false);
         let hello = Hello { token: None, client: self.options.name.clone(), batch: true };
         self.say(&Command::Hello(hello));
-        let positions = self.tracker.positions();
-        for subscribe in self.subscriptions.clone() {
-            let positions = positions
-                .iter()
-                .filter(|(topic, _)| subscribe.selectors.iter().any(|s| s.matches(topic.as_str())))
-                .cloned()
-                .collect();
-            self.say(&Command::Subscribe(Subscribe { positions, ..subscribe }));
+        let wanted = self.subscriptions.wanted(&self.tracker.positions());
+        for (index, subscribe) in wanted.into_iter().enumerate() {
+            let id = self.say(&Command::Subscribe(subscribe));
+            self.subscriptions.handle_asked(index, id);
         }
         Ok(())
     }
 
     /// Subscribes, now and after every break. Publications come out of [`Client::next`].
     pub fn subscribe(&mut self, subscribe: Subscribe) {
-        self.say(&Command::Subscribe(subscribe.clone()));
-        self.subscriptions.push(subscribe);
+        let id = self.say(&Command::Subscribe(subscribe.clone()));
+        let is_connected = matches!(self.state, State::Connected(_));
+        self.subscriptions.add(subscribe, is_connected.then_some(id));
+    }
+
+    /// Ends a subscription; `selector` as it was subscribed. Answers whether there was one.
+    pub fn unsubscribe(&mut self, selector: &Selector) -> bool {
+        let is_known = self.subscriptions.remove(selector);
+        if is_known {
+            let selectors = vec![selector.clone()];
+            self.say(&Command::Unsubscribe(Unsubscribe { selectors }));
+        }
+        is_known
+    }
+
+    /// What the subscription with `selector` is at; `None` if there is none (any more).
+    pub fn subscription(&self, selector: &Selector) -> Option<SubscriptionState> {
+        self.subscriptions.state(selector)
     }
 
     /// Publishes; `Update::Published` or `Update::Refused` with the same id tells what became of
@@ -201,10 +222,15 @@ impl Client {
     }
 
     fn receive(&mut self, until: Instant) {
+        let due = self.heard_at + if self.is_pinged { 2 * SILENCE } else { SILENCE };
+        if Instant::now() >= due {
+            return self.handle_silence();
+        }
         let State::Connected(connection) = &mut self.state else { return };
         let (tracker, updates) = (&mut self.tracker, &mut self.updates);
+        let subscriptions = &mut self.subscriptions;
         let (unanswered, retry_after) = (&mut self.unanswered, &mut self.retry_after);
-        let received = connection.receive(until, &mut |record| match record {
+        let received = connection.receive(until.min(due), &mut |record| match record {
             ServerRecord::Published { id, sequence, epoch } => {
                 unanswered.remove(&id);
                 let position = Position { epoch: model::Epoch::new(&epoch), sequence };
@@ -216,17 +242,33 @@ impl Client {
             }
             ServerRecord::Event(Event::Refused { id, refusal }) => {
                 id.map(|id| unanswered.remove(&id));
+                subscriptions.handle_refused(id);
                 updates.push_back(Update::Refused { id, refusal });
             }
             ServerRecord::Event(Event::Closing { retry_after_ms, .. }) => {
                 *retry_after = Duration::from_millis(retry_after_ms);
             }
             other => {
+                if let ServerRecord::Event(Event::Subscribed(subscribed)) = &other {
+                    subscriptions.handle_subscribed(subscribed.id);
+                }
                 updates.extend(tracker.handle_record(other).into_iter().filter_map(update_of));
             }
         });
-        if let Err(error) = received {
-            self.handle_break(&error);
+        match received {
+            Ok(true) => (self.heard_at, self.is_pinged) = (Instant::now(), false),
+            Ok(false) => {}
+            Err(error) => self.handle_break(&error),
+        }
+    }
+
+    /// Pings a server that was not heard for a while; gives it up when that does not help.
+    fn handle_silence(&mut self) {
+        if self.is_pinged {
+            self.handle_break(&ConnectError { text: "the server is silent".into() });
+        } else {
+            self.is_pinged = true;
+            self.say(&Command::Ping);
         }
     }
 
@@ -234,6 +276,7 @@ impl Client {
         let pause = self.backoff.next_pause(self.retry_after);
         self.state = State::Waiting { until: Instant::now() + pause };
         self.tracker.handle_disconnect();
+        self.subscriptions.handle_disconnect();
         let lost: Vec<CommandId> = self.unanswered.drain().map(|(id, _)| id).collect();
         lost.into_iter().for_each(|id| self.refuse_unsent(id));
         self.updates.push_back(Update::Disconnected { why: error.text.clone(), pause });

@@ -116,19 +116,20 @@ impl Connection {
         self.stream.write_all(frames).map_err(broken)
     }
 
-    /// Hands the records that arrive until `until` to `take`; answers after the first bytes.
+    /// Hands the records that arrive until `until` to `take`; answers after the first bytes, and
+    /// whether there were any.
     pub(crate) fn receive(
         &mut self,
         until: Instant,
         take: &mut impl FnMut(ServerRecord<'_>),
-    ) -> Result<(), ConnectError> {
+    ) -> Result<bool, ConnectError> {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         self.stream.set_read_timeout(Some(left)).map_err(broken)?;
         let mut buffer = std::mem::take(&mut self.buffer);
         let result = match self.stream.read(&mut buffer) {
             Ok(0) => Err(broken("the server closed it")),
-            Ok(count) => self.take_bytes(&mut buffer[..count], take),
-            Err(error) if is_timeout(&error) => Ok(()),
+            Ok(count) => self.take_bytes(&mut buffer[..count], take).map(|()| true),
+            Err(error) if is_timeout(&error) => Ok(false),
             Err(error) => Err(broken(error)),
         };
         self.buffer = buffer;

@@ -2,15 +2,18 @@
 //!
 //! It blocks the calling thread and needs no runtime. A [`Client`] that loses its connection
 //! connects again with growing, jittered pauses, subscribes anew from its positions, and tells
-//! whether everything was recovered.
+//! whether everything was recovered. Two explicit state machines stand behind it: the client
+//! (connected or waiting for the next attempt) and each subscription ([`SubscriptionState`]).
 #![forbid(unsafe_code)]
 
 mod backoff;
 mod client;
 mod connection;
-mod subscription;
+mod subscriptions;
+mod tracker;
 
 pub use backoff::Backoff;
 pub use client::{Client, ClientOptions, Update};
 pub use connection::ConnectError;
-pub use subscription::{Message, Tracker};
+pub use subscriptions::SubscriptionState;
+pub use tracker::{Message, Tracker};

@@ -102,7 +102,7 @@ impl<E: Encoder> Hub<E> {
         let mut after = wanted.after;
         let step = |after| CatchUpStep::Replay { entry, after, is_finished: false };
         if wanted.announce {
-            let announced = self.announcement(topic, after);
+            let announced = self.announcement(topic, after, wanted.recovered);
             builder.record(Record::Topic(&announced), step(after));
         }
         if let Some(ReplayGap { from, reason }) = wanted.gap {
@@ -427,8 +427,8 @@ impl<E: Encoder> Hub<E> {
             }
         };
         let announce = !audience.selects_plainly(topic.name.as_str());
-        let wanted =
-            ReplayTopic { topic: topic_index, after, gap, reason: GapReason::Lagged, announce };
+        let (topic, reason) = (topic_index, GapReason::Lagged);
+        let wanted = ReplayTopic { topic, after, gap, reason, announce, recovered: None };
         let replay = self.sessions.at_mut(index).replay.get_or_insert_default();
         replay.done.remove(&topic_index);
         replay.add_new([wanted]);
@@ -459,14 +459,19 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    fn announcement(&self, topic: &Topic, start: Sequence) -> SubscribedTopic {
+    fn announcement(
+        &self,
+        topic: &Topic,
+        start: Sequence,
+        recovered: Option<bool>,
+    ) -> SubscribedTopic {
         SubscribedTopic {
             topic: topic.name.clone(),
             number: topic.number,
             epoch: self.topics.epoch(topic.epoch).clone(),
             head: topic.head,
             start,
-            recovered: None,
+            recovered,
         }
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct ReplayTopic {
     pub reason: GapReason,
     /// Whether the session still has to be told the topic's name and number.
     pub announce: bool,
+    /// Where it resumes: whether everything after its position follows. Told with the name.
+    pub recovered: Option<bool>,
 }
 
 /// A gap of which the reader knows the start better than we do, if `from` is `None`.

@@ -367,7 +367,8 @@ impl<E: Encoder> Hub<E> {
         };
         let described = SubscribedTopic { start: after, recovered, ..self.describe(index) };
         let reason = GapReason::History;
-        (ReplayTopic { topic: index, after, gap, reason, announce: false }, described)
+        let announce = false;
+        (ReplayTopic { topic: index, after, gap, reason, announce, recovered }, described)
     }
 
     /// The topics that a list of selectors selects now: those named, and those revealed.

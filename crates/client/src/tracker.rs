@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use model::{Epoch, Event, Gap, PayloadKind, Position, Sequence, SubscribedTopic, TopicName};
+use model::{
+    Epoch, Event, Gap, GapReason, PayloadKind, Position, Sequence, SubscribedTopic, TopicName,
+};
 use protocol::native::{ServerRecord, TopicRef};
 
 /// A publication as a subscriber gets it.
@@ -61,7 +63,7 @@ impl Tracker {
                 let topic = match topic {
                     TopicRef::Number(number) => self.numbers.get(&number).cloned(),
                     TopicRef::Name(name) => {
-                        self.positions.keys().find(|known| known.as_str() == name).cloned()
+                        self.positions.get_key_value(&*name).map(|(known, _)| known.clone())
                     }
                 };
                 let Some(topic) = topic else { return vec![] };
@@ -95,7 +97,14 @@ impl Tracker {
         let epoch: Epoch = gap.epoch.clone();
         let position = Position { epoch, sequence: gap.to };
         match self.positions.get_mut(&gap.topic) {
-            Some(known) if known.epoch == gap.epoch && known.sequence >= gap.to => Told::Nothing,
+            // A new epoch starts below what was read of the old one: that is no repetition.
+            Some(known)
+                if gap.reason != GapReason::Epoch
+                    && known.epoch == gap.epoch
+                    && known.sequence >= gap.to =>
+            {
+                Told::Nothing
+            }
             _ => {
                 self.positions.insert(gap.topic.clone(), position);
                 Told::Gap(gap)

@@ -14,17 +14,22 @@ use tungstenite::{Message, WebSocket};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-struct Node(Option<Server>);
+pub struct Node(Option<Server>);
 
 impl Node {
     /// A server with this configuration on a free port.
-    fn start(config: &str) -> Self {
+    pub fn start(config: &str) -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), config)
+    }
+
+    /// The same at an address.
+    pub fn start_at(address: SocketAddr, config: &str) -> Self {
         let mut config = parse(config, "test.toml").expect("a valid configuration");
-        config.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        config.listen = address;
         Self(Some(Server::start(config).expect("a free port")))
     }
 
-    fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.0.as_ref().expect("running").address()
     }
 
@@ -43,7 +48,7 @@ impl Node {
         (status.expect("a status"), body.expect("a body"))
     }
 
-    fn publish(&self, body: &Value) -> Value {
+    pub fn publish(&self, body: &Value) -> Value {
         let (status, body) = self.request("POST /v1/publish HTTP/1.1", &body.to_string());
         assert_eq!(status, 200, "{body}");
         serde_json::from_str(&body).expect("JSON")

@@ -1,0 +1,4 @@
+//! A whole node on real sockets.
+
+mod client;
+mod node;
