@@ -7,6 +7,7 @@
 mod counters;
 mod error;
 mod exchange;
+mod hiccups;
 mod metrics;
 mod page;
 mod publish;

@@ -95,4 +95,7 @@ pub trait Shards: Send + Sync + 'static {
     fn limits(&self) -> &Limits;
     /// Whether the server takes requests.
     fn is_ready(&self) -> bool;
+    /// Since the last call: how much naps of 1 ms were too long, as (nanoseconds at most, naps),
+    /// growing; `None` if that is not metered.
+    fn hiccups(&self) -> Option<Vec<(u64, u64)>>;
 }

@@ -13,7 +13,7 @@ use model::{Code, Principal, Refusal};
 
 use crate::error::{ApiError, json_header};
 use crate::question::Shards;
-use crate::{metrics, page, publish, topics};
+use crate::{hiccups, metrics, page, publish, topics};
 
 /// How long a shard may take to answer.
 pub(crate) const SHARD_ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -25,6 +25,7 @@ pub fn router(shards: Arc<dyn Shards>) -> Router {
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics::metrics))
+        .route("/diagnostics/hiccups", get(hiccups::hiccups))
         .route("/v1/publish", post(publish::publish))
         .route("/v1/topics", get(topics::list))
         .route("/v1/topics/{*topic}", get(topics::value))

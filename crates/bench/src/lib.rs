@@ -1,20 +1,33 @@
-//! The reference scenarios: load, checks, histograms, cost.
+//! The reference scenarios: load, checks, histograms, cost, reports.
 //!
 //! Load is open-loop: a publication is stamped with the time at which it should have been sent, so
 //! a stalled server cannot hide its stalls. Every delivery to every client is checked. The driver
-//! knows the wire, not the server's insides; it speaks the protocol by hand.
-#![forbid(unsafe_code)]
+//! knows what servers say on the wire (`dialect`), not their insides.
+#![deny(unsafe_code)]
 
-mod floor;
-mod idle;
-mod ping_pong;
+mod compare;
+mod cores;
+mod dialect;
+mod findings;
+mod hiccup;
+mod progress;
 mod publisher;
 mod report;
+mod run;
 mod sample;
+mod scenario;
+mod shared;
+mod stage;
 mod stamp;
-mod stream;
 mod swarm;
+mod sys;
 mod target;
-mod wire;
+mod tun;
+mod watch;
 
-pub use report::{Report, Scenario, ScenarioOptions, run};
+pub use compare::compare;
+pub use progress::{Progress, ProgressLook, Quiet};
+pub use report::{html, table};
+pub use run::{Options, Report, run};
+pub use scenario::{Kind, Reference, Scenario, find, list};
+pub use target::TargetChoice;

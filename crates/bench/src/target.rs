@@ -1,101 +1,208 @@
-//! The server under test: a child process of our own, pinned to the first core.
+//! The server under test: one of our own beside the load, a peer, or one that runs elsewhere.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
-/// Connections that one shard of the server is planned for: its descriptor table holds 20,000.
-pub(crate) const PER_SHARD: usize = 18_500;
+use crate::cores::{Cores, pin};
+use crate::dialect::{Dialect, dialect};
+use crate::sample::family;
+use crate::swarm::PER_TABLE;
 
-/// A running server.
+/// Which server a run is against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetChoice {
+    /// A server of this program, started for the run.
+    Own,
+    /// A server that runs already, by address `ws://host:port`; its cost is not measured.
+    Running(String),
+    /// A peer, started by `PROGRAM PORT`; the file's folder has the adapter's name.
+    Peer(PathBuf),
+}
+
+/// A server under test.
 pub(crate) struct Target {
-    child: Child,
+    child: Option<Child>,
     pub address: SocketAddr,
+    pub dialect: Arc<dyn Dialect>,
+    pub name: String,
     pub shards: usize,
+    pub processes: Vec<u32>,
+}
+
+/// What a run needs of its server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Needs {
+    pub connections: usize,
+    /// Where a server of our own listens; a free port of the loopback if `None`.
+    pub listen: Option<SocketAddr>,
+    /// Lines for the section `[engine]`, of a server of our own.
+    pub engine: String,
+    /// Whole sections for the end of the file.
+    pub sections: String,
+    /// Lines for the section `[limits]`.
+    pub limits: String,
 }
 
 impl Target {
-    /// Starts this program as a server with room for so many connections.
-    pub(crate) fn start(connections: usize, more_config: &str) -> Result<Self, String> {
-        let cannot = |what: &str, error: std::io::Error| format!("cannot {what}: {error}");
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .and_then(|listener| listener.local_addr())
-            .map_err(|error| cannot("find a free port", error))?
-            .port();
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let shards = connections.div_ceil(PER_SHARD).max(1);
+    pub(crate) fn start(
+        choice: &TargetChoice,
+        needs: &Needs,
+        cores: &Cores,
+    ) -> Result<Self, String> {
+        match choice {
+            TargetChoice::Own => Self::own(needs, cores),
+            TargetChoice::Peer(program) => Self::peer(program, cores),
+            TargetChoice::Running(url) => Self::running(url),
+        }
+    }
+
+    fn own(needs: &Needs, cores: &Cores) -> Result<Self, String> {
+        let address = needs.listen.map_or_else(free_address, Ok)?;
+        let port = address.port();
+        let shards = needs.connections.div_ceil(PER_TABLE).max(cores.server.len());
         let file = std::env::temp_dir().join(format!("tidegate-bench-{port}.toml"));
+        let Needs { engine, sections, limits, .. } = needs;
         let config = format!(
-            "[engine]\nshards = {shards}\nbacklog = 65535\n{more_config}\n\
-             [limits]\nsilence_ms = 3600000\nping_after_ms = 3600000\n"
+            "[engine]\nshards = {shards}\nbacklog = 65535\n{engine}\n{sections}\n\
+             [limits]\nsilence_ms = 3600000\nping_after_ms = 3600000\n{limits}\n"
         );
-        std::fs::write(&file, config).map_err(|error| cannot("write a configuration", error))?;
+        std::fs::write(&file, config).map_err(|error| cannot("write a configuration", &error))?;
         let program =
-            std::env::current_exe().map_err(|error| cannot("find this program", error))?;
-        let before = sched_getaffinity(None).map_err(|e| cannot("read the affinity", e.into()))?;
-        pin(0);
-        // The child inherits the affinity of this thread.
-        let child = Command::new(program)
-            .args(["serve", "--listen", &address.to_string(), "--config"])
-            .arg(&file)
-            .stderr(Stdio::null())
-            .spawn();
-        let _ = sched_setaffinity(None, &before);
-        let child = child.map_err(|error| cannot("start the server", error))?;
-        let mut target = Self { child, address, shards };
-        target.await_health()?;
+            std::env::current_exe().map_err(|error| cannot("find this program", &error))?;
+        let mut command = Command::new(program);
+        command.args(["serve", "--listen", &address.to_string(), "--config"]).arg(&file);
+        let target = Self::spawn(command, "tidegate", address, shards, cores);
+        // The server has read it, or has failed.
         let _ = std::fs::remove_file(&file);
+        target
+    }
+
+    fn peer(program: &PathBuf, cores: &Cores) -> Result<Self, String> {
+        let folder = program.parent().and_then(|folder| folder.file_name());
+        let name = folder.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let address = free_address()?;
+        let mut command = Command::new(program);
+        command.arg(address.port().to_string());
+        Self::spawn(command, &name, address, cores.server.len(), cores)
+    }
+
+    fn running(url: &str) -> Result<Self, String> {
+        let how = "write such as ws://127.0.0.1:8470";
+        let host = url.strip_prefix("ws://").and_then(|rest| rest.split('/').next());
+        let host =
+            host.ok_or_else(|| format!("cannot measure {url}: it is no ws:// address; {how}"))?;
+        let mut addresses = host
+            .to_socket_addrs()
+            .map_err(|error| format!("cannot measure {url}: {error}; {how}"))?;
+        let address = addresses.find(SocketAddr::is_ipv4);
+        let address = address.ok_or_else(|| format!("cannot measure {url}: no IPv4; {how}"))?;
+        let dialect = dialect("tidegate")?;
+        Ok(Self { child: None, address, dialect, name: url.into(), shards: 0, processes: vec![] })
+    }
+
+    fn spawn(
+        mut command: Command,
+        name: &str,
+        address: SocketAddr,
+        shards: usize,
+        cores: &Cores,
+    ) -> Result<Self, String> {
+        let dialect = dialect(name)?;
+        let before = sched_getaffinity(None).map_err(|e| cannot("read the affinity", &e.into()))?;
+        pin(&cores.server);
+        // The child inherits the affinity of this thread.
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let _ = sched_setaffinity(None, &before);
+        let child = child.map_err(|error| cannot(&format!("start {name}"), &error))?;
+        let pid = child.id();
+        let name = name.to_owned();
+        let mut target =
+            Self { child: Some(child), address, dialect, name, shards, processes: vec![pid] };
+        target.await_listening()?;
+        target.processes = family(pid);
         Ok(target)
     }
 
-    fn await_health(&mut self) -> Result<(), String> {
-        let until = Instant::now() + Duration::from_secs(20);
+    fn await_listening(&mut self) -> Result<(), String> {
+        let until = Instant::now() + Duration::from_secs(30);
         while Instant::now() < until {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("the server ended at its start: {status}"));
+            let ended = self.child.as_mut().map(Child::try_wait);
+            if let Some(Ok(Some(status))) = ended {
+                return Err(format!("{} ended at its start: {status}", self.name));
             }
-            if get(self.address, "/health").is_ok_and(|answer| answer.contains("\"ok\"")) {
+            if TcpStream::connect(self.address).is_ok() {
+                // It listens; one that forks its workers has done so a moment later.
+                std::thread::sleep(Duration::from_millis(300));
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err("the server did not answer /health within 20 s".into())
+        Err(format!("{} did not listen within 30 s", self.name))
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+    /// Whether it is a Tidegate, with counters to be asked.
+    pub(crate) fn is_tidegate(&self) -> bool {
+        dialect_is_own(&self.name)
     }
 
     /// One of the server's own counters, summed over its shards.
-    pub(crate) fn counter(&self, name: &str) -> u64 {
-        let text = get(self.address, "/metrics").unwrap_or_default();
+    pub(crate) fn counter(&self, name: &str) -> Option<u64> {
+        if !self.is_tidegate() {
+            return None;
+        }
+        let text = get(self.address, "/metrics").ok()?;
         let start = format!("{name}{{");
         let lines = text.lines().filter(|line| line.starts_with(&start));
-        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+        Some(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
     }
+
+    /// What the server's own hiccup meter says, if it has one.
+    pub(crate) fn hiccups(&self) -> Option<serde_json::Value> {
+        if !self.is_tidegate() {
+            return None;
+        }
+        let text = get(self.address, "/diagnostics/hiccups").ok()?;
+        serde_json::from_str(text.split_once("\r\n\r\n")?.1).ok()
+    }
+}
+
+fn dialect_is_own(name: &str) -> bool {
+    name == "tidegate" || name.starts_with("ws://")
+}
+
+fn free_address() -> Result<SocketAddr, String> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map_err(|error| cannot("find a free port", &error))
+}
+
+fn cannot(what: &str, error: &std::io::Error) -> String {
+    format!("cannot {what}: {error}")
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // By its own process id, and only if it still runs.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let Some(child) = &mut self.child else { return };
+        // By process id, and only what this run started.
+        for pid in family(child.id()).into_iter().skip(1) {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            }
+        }
+        let _ = child.kill();
+        let _ = child.wait();
     }
-}
-
-/// Keeps the calling thread on one core, if the machine has it.
-pub(crate) fn pin(core: usize) {
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    let _ = sched_setaffinity(None, &cores);
 }
 
 fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

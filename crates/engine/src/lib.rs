@@ -7,6 +7,7 @@
 
 mod clock;
 mod epoll;
+mod hiccups;
 mod io;
 mod listener;
 mod mailbox;
@@ -16,6 +17,7 @@ mod thread;
 
 pub use clock::{Clock, Reading, random_seed};
 pub use epoll::{EpollIo, EpollOptions};
+pub use hiccups::Hiccups;
 pub use io::{Io, IoCounters, IoEvent, Received, Sent, Socket};
 pub use listener::{ListenerOptions, listen};
 pub use mailbox::{MailReceiver, MailSender, Waker, mailbox};

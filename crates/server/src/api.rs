@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use admin::{Question, Shards};
-use engine::MailSender;
+use engine::{Hiccups, MailSender};
 use hub::home_shard;
 use model::{Code, Limits, Principal, Refusal, TopicName};
 
@@ -18,6 +18,7 @@ pub(crate) struct MailedShards {
     pub config: Arc<Config>,
     pub access: Arc<Access>,
     pub is_ready: Arc<AtomicBool>,
+    pub hiccups: Option<Arc<Hiccups>>,
 }
 
 impl Shards for MailedShards {
@@ -46,6 +47,10 @@ impl Shards for MailedShards {
 
     fn limits(&self) -> &Limits {
         &self.config.limits
+    }
+
+    fn hiccups(&self) -> Option<Vec<(u64, u64)>> {
+        self.hiccups.as_ref().map(|hiccups| hiccups.take())
     }
 
     fn is_ready(&self) -> bool {

@@ -8,7 +8,7 @@ use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
 
 use engine::{
-    Clock, EpollIo, EpollOptions, ListenerOptions, MailReceiver, MailSender, Waker,
+    Clock, EpollIo, EpollOptions, Hiccups, ListenerOptions, MailReceiver, MailSender, Waker,
     descriptor_limit, listen, mailbox, private_descriptor_table, raise_descriptor_limit,
     random_seed, spawn_shard,
 };
@@ -35,6 +35,7 @@ pub struct Server {
     shards: Vec<JoinHandle<()>>,
     api: Option<JoinHandle<()>>,
     is_ready: Arc<AtomicBool>,
+    hiccups: Option<Arc<Hiccups>>,
 }
 
 /// Why a server did not start.
@@ -107,12 +108,17 @@ impl Server {
             config: Arc::clone(&config),
         };
         let is_ready = Arc::new(AtomicBool::new(false));
+        let hiccups = match config.hiccups {
+            true => Some(Hiccups::start().map_err(no_descriptor)?),
+            false => None,
+        };
         let (address, shards) = start_shards(&common, &wakers, boxes)?;
         let shards_seen = MailedShards {
             peers: peers.clone(),
             config: Arc::clone(&config),
             access,
             is_ready: Arc::clone(&is_ready),
+            hiccups: hiccups.clone(),
         };
         let router = admin::router(Arc::new(shards_seen));
         let api = std::thread::Builder::new()
@@ -122,7 +128,7 @@ impl Server {
         is_ready.store(true, Ordering::Relaxed);
         let connections = common.sessions_max as u64 * u64::from(shard_count);
         tracing::info!(%address, shards = shard_count, connections, "listening");
-        Ok(Self { address, peers, shards, api: Some(api), is_ready })
+        Ok(Self { address, peers, shards, api: Some(api), is_ready, hiccups })
     }
 
     /// Where it listens.
@@ -153,6 +159,9 @@ impl Server {
         for shard in self.shards.drain(..) {
             // A shard that panicked has said so; the others still stop in order.
             let _ = shard.join();
+        }
+        if let Some(hiccups) = self.hiccups.take() {
+            hiccups.stop();
         }
         if let Some(api) = self.api.take() {
             let _ = api.join();

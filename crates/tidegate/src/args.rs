@@ -54,9 +54,26 @@ pub(crate) enum Verb {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
-    /// The scenario, or `list`.
+    /// A scenario, `list` for all of them, or `compare` with two JSON files.
     pub scenario: String,
-    /// Clients.
+    /// The two reports to compare.
+    pub reports: Vec<PathBuf>,
+    /// Clients, as a share of the reference's (1.0 is all of them); `auto` fits this machine.
+    #[arg(long, default_value = "auto")]
+    pub scale: String,
+    /// A server that runs already, such as ws://10.0.0.5:8470; one of our own otherwise.
+    #[arg(long)]
+    pub target: Option<String>,
+    /// The start program of a peer, such as bench/peers/nats/start.
+    #[arg(long, conflicts_with = "target")]
+    pub peer: Option<PathBuf>,
+    /// Seconds of measuring, after warming up.
+    #[arg(long, value_name = "SECONDS")]
+    pub duration: Option<u64>,
+    /// A folder for the JSON file and the HTML page.
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// Clients, whatever the scale.
     #[arg(long)]
     pub clients: Option<usize>,
     /// Topics.
@@ -68,9 +85,6 @@ pub(crate) struct BenchArgs {
     /// Bytes in a payload.
     #[arg(long)]
     pub bytes: Option<usize>,
-    /// Seconds of measuring, after warming up.
-    #[arg(long)]
-    pub seconds: Option<u64>,
     /// Gives each client a topic of its own.
     #[arg(long)]
     pub own_topic: bool,

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Verb::Sub(subscribe) => subscribe::subscribe(&args.remote, &subscribe),
         Verb::Get(get) => get::get(&args.remote, &get),
         Verb::Config(config) => config::config(&config),
-        Verb::Bench(bench) => bench::bench(&bench),
+        Verb::Bench(bench) => bench::bench(&args.remote, &bench),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

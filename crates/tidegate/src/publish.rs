@@ -4,6 +4,7 @@ use std::io::BufRead;
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions, Update};
+use indicatif::{ProgressBar, ProgressStyle};
 use model::{Draft, Limits, Payload, PayloadKind, TopicName};
 use serde_json::json;
 
@@ -37,19 +38,29 @@ pub(crate) fn publish(remote: &Remote, args: &PubArgs) -> Outcome {
         client.publish(draft(args.data.as_bytes(), args.key.as_deref()));
         return await_answers(&mut client, remote, 0).map(|_| ());
     }
-    let mut count: u64 = 0;
+    let progress = progress_to(&topic);
     for line in std::io::stdin().lock().split(b'\n') {
         let line = line.map_err(|error| {
             (Failure::Other, format!("cannot read standard input: {error}; check the pipe"))
         })?;
         client.publish(draft(&line, None));
-        count += await_answers(&mut client, remote, WINDOW)?;
+        progress.inc(await_answers(&mut client, remote, WINDOW)?);
     }
-    count += await_answers(&mut client, remote, 0)?;
+    progress.inc(await_answers(&mut client, remote, 0)?);
+    progress.finish_and_clear();
     if !remote.json {
-        eprintln!("{count} published to {topic}");
+        eprintln!("{} published to {topic}", progress.position());
     }
     Ok(())
+}
+
+/// Shows on a terminal how many lines were published, and how fast.
+fn progress_to(topic: &TopicName) -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {human_pos} published to {msg}, {per_sec}");
+    let style = style.expect("a valid template");
+    let progress = ProgressBar::new_spinner().with_style(style).with_message(topic.to_string());
+    progress.enable_steady_tick(Duration::from_millis(200));
+    progress
 }
 
 fn kind_of(args: &PubArgs, bytes: &[u8]) -> PayloadKind {

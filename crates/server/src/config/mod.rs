@@ -27,6 +27,8 @@ pub struct Config {
     pub limits: Limits,
     /// Whether `/diagnostics/echo` is served.
     pub echo: bool,
+    /// Whether hiccups are metered, for `/diagnostics/hiccups`.
+    pub hiccups: bool,
 }
 
 /// The engine's settings.
@@ -92,6 +94,7 @@ impl Default for Config {
             policies: Vec::new(),
             limits: Limits::default(),
             echo: false,
+            hiccups: false,
         }
     }
 }

@@ -155,9 +155,13 @@ impl Reader<'_> {
                 "limits" => {}
                 "diagnostics" => {
                     let table = self.table(path, value)?;
-                    self.each(table, "diagnostics", &["echo"], |name, path, value| {
-                        config.echo = self.bool(path, value)?;
-                        Ok(name == "echo")
+                    self.each(table, "diagnostics", &["echo", "hiccups"], |name, path, value| {
+                        match name {
+                            "echo" => config.echo = self.bool(path, value)?,
+                            "hiccups" => config.hiccups = self.bool(path, value)?,
+                            _ => return Ok(false),
+                        }
+                        Ok(true)
                     })?;
                 }
                 _ => return Ok(false),

@@ -132,11 +132,18 @@ payload_bytes_max = 1048576  # the limit below unless set
     Section {
         name: "diagnostics",
         meaning: "For those who test the server itself.",
-        settings: &[setting(
-            "echo",
-            "false",
-            "Serves /diagnostics/echo, a plain WebSocket echo for conformance suites.",
-        )],
+        settings: &[
+            setting(
+                "echo",
+                "false",
+                "Serves /diagnostics/echo, a plain WebSocket echo for conformance suites.",
+            ),
+            setting(
+                "hiccups",
+                "false",
+                "Meters how the process is kept from running, for /diagnostics/hiccups.",
+            ),
+        ],
         example: "",
     },
 ];

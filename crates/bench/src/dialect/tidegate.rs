@@ -1,0 +1,185 @@
+//! Tidegate's own binary dialect, written by hand. (docs/protocol.md, section 6.)
+
+use super::websocket::{append_frame, append_handshake, take_frame};
+use super::{BadBytes, Dialect, Heard, Taken, Wanted};
+
+pub(crate) struct Tidegate;
+
+pub(crate) fn topic_name(topic: u32) -> String {
+    format!("bench/{topic}")
+}
+
+fn append_varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn append_control(text: &str, out: &mut Vec<u8>) {
+    out.push(0);
+    append_varint(text.len() as u64, out);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Appends an unacknowledged publish record of bytes.
+fn append_publish(topic: &str, payload: &[u8], out: &mut Vec<u8>) {
+    out.push(0x33);
+    append_varint(0, out);
+    append_varint(topic.len() as u64, out);
+    out.extend_from_slice(topic.as_bytes());
+    append_varint(payload.len() as u64, out);
+    out.extend_from_slice(payload);
+}
+
+impl Dialect for Tidegate {
+    fn is_websocket(&self) -> bool {
+        true
+    }
+
+    fn open_reader(&self, _wanted: Wanted<'_>, out: &mut Vec<u8>) {
+        append_handshake("/v1/ws", Some("tidegate.v1"), out);
+    }
+
+    fn subscribe(&self, wanted: Wanted<'_>, out: &mut Vec<u8>) -> bool {
+        let names: Vec<String> =
+            wanted.topics.iter().map(|topic| format!("\"{}\"", topic_name(*topic))).collect();
+        let names = names.join(",");
+        let resume = wanted.resume.map_or(String::new(), |(epoch, taken)| {
+            let position = |(topic, number): &(u32, u32)| {
+                let name = topic_name(*topic);
+                format!(r#""{name}":{{"epoch":"{epoch}","sequence":{number}}}"#)
+            };
+            let positions: Vec<String> = taken.iter().map(position).collect();
+            format!(r#","positions":{{{}}}"#, positions.join(","))
+        });
+        let mut records = Vec::new();
+        append_control(r#"{"type":"hello","batch":true}"#, &mut records);
+        let text = format!(r#"{{"type":"subscribe","topics":[{names}],"from":"now"{resume}}}"#);
+        append_control(&text, &mut records);
+        append_frame(2, &records, out);
+        true
+    }
+
+    fn open_publisher(&self, out: &mut Vec<u8>) {
+        append_handshake("/v1/ws", Some("tidegate.v1"), out);
+    }
+
+    fn publish(&self, publications: &[(u32, Vec<u8>)], out: &mut Vec<u8>) {
+        const FRAME_BYTES: usize = 512 << 10;
+        let mut records = Vec::new();
+        for (topic, payload) in publications {
+            append_publish(&topic_name(*topic), payload, &mut records);
+            if records.len() > FRAME_BYTES {
+                append_frame(2, &records, out);
+                records.clear();
+            }
+        }
+        append_frame(2, &records, out);
+    }
+
+    fn take(
+        &self,
+        bytes: &[u8],
+        _skip: u32,
+        heard: &mut dyn FnMut(Heard<'_>),
+    ) -> Result<Taken, BadBytes> {
+        let mut taken = 0;
+        while let Some(frame) = take_frame(&bytes[taken..]) {
+            taken += frame.bytes;
+            match frame.opcode {
+                2 => take_records(frame.payload, heard)?,
+                9 => {
+                    let mut pong = Vec::new();
+                    append_frame(10, frame.payload, &mut pong);
+                    heard(Heard::Reply(pong));
+                }
+                _ => {}
+            }
+        }
+        Ok(Taken { bytes: taken, skip: 0 })
+    }
+}
+
+fn take_records(mut rest: &[u8], heard: &mut dyn FnMut(Heard<'_>)) -> Result<(), BadBytes> {
+    while let Some((&tag, after)) = rest.split_first() {
+        rest = after;
+        match tag {
+            0 => take_control(take_bytes(&mut rest)?, heard),
+            0x11..=0x13 => {
+                take_varint(&mut rest)?;
+                rest = rest.get(2..).ok_or(BadBytes)?;
+                heard(Heard::Payload(take_bytes(&mut rest)?));
+            }
+            0x21..=0x23 => {
+                take_varint(&mut rest)?;
+                take_varint(&mut rest)?;
+                heard(Heard::Payload(take_bytes(&mut rest)?));
+            }
+            _ => return Err(BadBytes),
+        }
+    }
+    Ok(())
+}
+
+fn take_control(text: &[u8], heard: &mut dyn FnMut(Heard<'_>)) {
+    if text.starts_with(br#"{"type":"subscribed""#) {
+        if let Some(epoch) = epoch_of(text) {
+            heard(Heard::Epoch(epoch));
+        }
+        heard(Heard::Ready);
+    } else if text.starts_with(br#"{"type":"gap""#) {
+        heard(Heard::Gap);
+    }
+}
+
+fn epoch_of(text: &[u8]) -> Option<&str> {
+    let rest = std::str::from_utf8(text).ok()?.split_once(r#""epoch":""#)?.1;
+    rest.split('"').next()
+}
+
+fn take_varint(bytes: &mut &[u8]) -> Result<u64, BadBytes> {
+    let mut value = 0;
+    for (index, byte) in bytes.iter().take(8).enumerate() {
+        value |= u64::from(byte & 0x7F) << (7 * index);
+        if byte & 0x80 == 0 {
+            *bytes = &bytes[index + 1..];
+            return Ok(value);
+        }
+    }
+    Err(BadBytes)
+}
+
+fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], BadBytes> {
+    let len = take_varint(bytes)? as usize;
+    let (taken, rest) = bytes.split_at_checked(len).ok_or(BadBytes)?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_the_protocol_writes_them() {
+        let message = [
+            &[0x11, 0x07, 0x00, 0x3a, 0x02][..],
+            b"{}",
+            &[0x23, 0x07, 0xba, 0x80, 0x04, 0x01, 9],
+            &[0x00, 0x02],
+            b"ab",
+        ]
+        .concat();
+        let mut payloads = Vec::new();
+        let mut heard = |heard: Heard<'_>| {
+            if let Heard::Payload(payload) = heard {
+                payloads.push(payload.to_vec());
+            }
+        };
+        take_records(&message, &mut heard).expect("valid");
+        assert_eq!(take_records(&[0x55], &mut heard), Err(BadBytes));
+        assert_eq!(payloads, [b"{}".to_vec(), vec![9]]);
+    }
+}

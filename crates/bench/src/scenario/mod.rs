@@ -1,0 +1,30 @@
+//! The scenarios: what each does, with what parameters, beside which reference.
+
+mod c12m;
+mod catalogue;
+mod floor;
+mod idle;
+mod ping_pong;
+mod slow;
+mod storm;
+mod stream;
+
+pub(crate) use catalogue::Reading;
+pub use catalogue::{Kind, Reference, Scenario, find, list};
+
+use serde_json::Value;
+
+use crate::run::Context;
+
+/// Runs a scenario; answers its result as JSON.
+pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
+    match context.scenario.kind {
+        Kind::Stream => stream::run(context),
+        Kind::PingPong => ping_pong::run(context),
+        Kind::IdleMemory => idle::run(context),
+        Kind::ReconnectStorm | Kind::Churn => storm::run(context),
+        Kind::SlowConsumers => slow::run(context),
+        Kind::Millions => c12m::run(context),
+        Kind::Floor => floor::run(context),
+    }
+}
