@@ -1,14 +1,14 @@
 //! `floor`: what sending alone costs: the same bytes to the same number of sockets, nothing else.
 
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::private_descriptor_table;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::net::{SendFlags, sockopt};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socket_with, sockopt};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
@@ -65,12 +65,7 @@ fn send_rounds(
     rounds: f64,
     length: Duration,
 ) -> std::io::Result<f64> {
-    let sockets: Vec<TcpStream> = (0..clients)
-        .map(|_| listener.accept().map(|(socket, _)| socket))
-        .collect::<Result<_, _>>()?;
-    for socket in &sockets {
-        sockopt::set_tcp_nodelay(socket, true)?;
-    }
+    let sockets = accept_all(listener, clients)?;
     let (mut began, mut cpu, mut sends) = (Instant::now(), thread_cpu_us(), 0u64);
     let round = Duration::from_secs_f64(1.0 / rounds);
     for number in 0u32.. {
@@ -91,16 +86,48 @@ fn send_rounds(
     Ok((thread_cpu_us() - cpu) / sends.max(1) as f64)
 }
 
+/// Accepts all, unless they stop coming.
+fn accept_all(listener: &TcpListener, clients: usize) -> std::io::Result<Vec<TcpStream>> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    listener.set_nonblocking(true)?;
+    let (mut sockets, mut heard_at) = (Vec::with_capacity(clients), Instant::now());
+    while sockets.len() < clients {
+        match listener.accept() {
+            Ok((socket, _)) => {
+                sockopt::set_tcp_nodelay(&socket, true)?;
+                socket.set_nonblocking(false)?;
+                sockets.push(socket);
+                heard_at = Instant::now();
+            }
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error),
+            Err(error) if heard_at.elapsed() > PATIENCE => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_micros(200)),
+        }
+    }
+    Ok(sockets)
+}
+
 fn thread_cpu_us() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+}
+
+/// Connects from one of many addresses, so that none runs out of ports.
+fn connect(index: usize, address: SocketAddr) -> std::io::Result<TcpStream> {
+    const PER_ADDRESS: usize = 4_000;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    let source = Ipv4Addr::new(127, 2, (index / PER_ADDRESS) as u8, 1);
+    rustix::net::bind(&socket, &SocketAddrV4::new(source, 0))?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket.into())
 }
 
 fn read_all(clients: usize, address: SocketAddr, is_over: &AtomicBool) -> std::io::Result<()> {
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     let mut sockets = Vec::new();
     for index in 0..clients {
-        let socket = TcpStream::connect(address)?;
+        let socket = connect(index, address)?;
         socket.set_nonblocking(true)?;
         let data = EventData::new_u64(index as u64);
         epoll::add(&epoll, &socket, data, EventFlags::IN | EventFlags::ET)?;
