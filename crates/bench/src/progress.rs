@@ -8,6 +8,10 @@ pub trait Progress: Sync {
     fn phase(&self, name: &str, seconds: Option<u64>);
     /// How the phase goes.
     fn look(&self, look: ProgressLook);
+    /// Whether the user wants the run to end now.
+    fn is_interrupted(&self) -> bool {
+        false
+    }
 }
 
 /// How a phase goes.

@@ -21,6 +21,7 @@ use crate::target::{Needs, Target};
 use crate::tun::TunSwarm;
 use crate::watch::{self, Look};
 
+const INTERRUPTED: &str = "interrupted: everything was put back as it was";
 const WARM_UP: Duration = Duration::from_secs(3);
 /// A generator later than this at its 99th percentile invalidates the run.
 const LATE_MAX: Duration = Duration::from_millis(20);
@@ -126,6 +127,9 @@ impl<'a> Stage<'a> {
     pub(crate) fn await_live(&self, live: usize, patience: Duration) -> Result<(), String> {
         let (began, mut said) = (Instant::now(), Instant::now());
         while self.shared.live() < live {
+            if self.context.progress.is_interrupted() {
+                return Err(INTERRUPTED.into());
+            }
             if began.elapsed() >= patience {
                 return Err(format!(
                     "only {} of {live} clients were subscribed within {} s",
@@ -170,7 +174,7 @@ impl<'a> Stage<'a> {
     pub(crate) fn pass(&self, name: &str, length: Duration) {
         self.context.progress.phase(name, Some(length.as_secs()));
         let (began, delivered) = (Instant::now(), self.shared.delivered());
-        while began.elapsed() < length {
+        while began.elapsed() < length && !self.context.progress.is_interrupted() {
             std::thread::sleep((length - began.elapsed()).min(Duration::from_millis(250)));
             self.say(began, delivered);
         }
@@ -213,6 +217,10 @@ impl<'a> Stage<'a> {
     /// Ends everything and says what was found. `is_lossless` is whether a lost message, a gap or a
     /// closed connection makes the run invalid.
     pub(crate) fn end(mut self, is_lossless: bool) -> Result<Value, String> {
+        if self.context.progress.is_interrupted() {
+            self.shared.end();
+            return Err(INTERRUPTED.into());
+        }
         let resident = Memory::of(&self.target.processes).resident;
         let (user_bytes, kernel_bytes) = self.memory_so_far();
         let server_hiccups = self.target.hiccups();

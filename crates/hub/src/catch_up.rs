@@ -345,6 +345,7 @@ impl<E: Encoder> Hub<E> {
             members.push(index);
             let slot = members.len() - 1;
             self.sessions.at_mut(index).memberships[at].step_in(slot);
+            self.behind -= 1;
         }
         let session = self.sessions.at_mut(index);
         if session.is_in_step() {

@@ -87,6 +87,14 @@ impl RecentDeliveries {
         self.newest
     }
 
+    /// Forgets all deliveries, not their numbers: nobody reads behind the newest.
+    pub(crate) fn forget(&mut self) {
+        const KEPT: usize = 1024;
+        self.recent.clear();
+        self.recent.shrink_to(KEPT);
+        self.bytes = 0;
+    }
+
     pub(crate) fn newest(&self) -> u64 {
         self.newest
     }

@@ -198,9 +198,13 @@ impl<E: Encoder> Hub<E> {
         if self.flush.active.is_empty() {
             self.flush.made.clear();
         }
-        !self.flush.active.is_empty()
+        let has_more = !self.flush.active.is_empty()
             || !self.flush.queue.is_empty()
-            || !self.flush.dirty.is_empty()
+            || !self.flush.dirty.is_empty();
+        if !has_more && self.behind == 0 {
+            self.deliveries.forget();
+        }
+        has_more
     }
 
     /// Turns the pending deliveries of every idle work into a batch to be sent.
@@ -581,6 +585,7 @@ impl<E: Encoder> Hub<E> {
         let at = session.position_of(audience).expect("a member knows its audience");
         let Some(slot) = session.memberships[at].slot() else { return };
         session.memberships[at].fall_behind(place);
+        self.behind += 1;
         self.remove_member(audience, slot);
     }
 

@@ -76,6 +76,8 @@ pub struct Hub<E: Encoder> {
     pub(crate) audiences: AudienceTable,
     pub(crate) sessions: SessionTable,
     pub(crate) deliveries: RecentDeliveries,
+    /// Memberships that are not in step: as long as there are any, recent deliveries are needed.
+    pub(crate) behind: usize,
     /// Audiences of this shard by their patterns.
     pub(crate) patterns: SelectorTree<AudienceIndex>,
     /// What this shard asked other shards to tell of.
@@ -104,6 +106,7 @@ impl<E: Encoder> Hub<E> {
             RecentDeliveries::new(limits.recent_deliveries_max, limits.recent_deliveries_bytes_max);
         Self {
             deliveries,
+            behind: 0,
             options,
             encoder,
             default_policy: TopicPolicy::default(),

@@ -242,6 +242,7 @@ impl<E: Encoder> Hub<E> {
         let known = self.sessions.at_mut(session);
         let at = known.position_of(audience).expect("a member knows its audience");
         known.memberships.swap_remove(at);
+        self.behind -= 1;
         if let Some(joins) = self.joins.get_mut(&audience) {
             joins.retain(|join| join.session != session);
         }
@@ -283,6 +284,7 @@ impl<E: Encoder> Hub<E> {
         known.population += 1;
         let is_waiting = known.waiting > 0;
         self.sessions.at_mut(session).memberships.push(Membership::waiting(audience));
+        self.behind += 1;
         let join = PendingJoin { session, cursor, wishes };
         if is_waiting {
             self.joins.entry(audience).or_default().push(join);

@@ -2,7 +2,8 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ::bench::{
@@ -109,6 +110,7 @@ fn compare_files(args: &BenchArgs) -> Outcome {
 struct Shown {
     bar: ProgressBar,
     is_terminal: bool,
+    is_interrupted: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -127,7 +129,11 @@ impl Shown {
         bar.enable_steady_tick(Duration::from_millis(100));
         let state = State { phase: String::new(), seconds: None, said_at: None };
         let is_terminal = std::io::stderr().is_terminal();
-        Self { bar, is_terminal, state: Mutex::new(state) }
+        let is_interrupted = Arc::new(AtomicBool::new(false));
+        let interrupt = Arc::clone(&is_interrupted);
+        // Without it an interrupted run only leaves its namespace and its server behind.
+        let _ = engine::on_shutdown_signal(move || interrupt.store(true, Ordering::Relaxed));
+        Self { bar, is_terminal, is_interrupted, state: Mutex::new(state) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -136,6 +142,10 @@ impl Shown {
 }
 
 impl Progress for Shown {
+    fn is_interrupted(&self) -> bool {
+        self.is_interrupted.load(Ordering::Relaxed)
+    }
+
     fn note(&self, text: &str) {
         self.bar.suspend(|| eprintln!("{text}"));
     }

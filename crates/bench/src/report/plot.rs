@@ -70,6 +70,7 @@ where
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)
         .margin(10)
+        .margin_right(30)
         .caption(&plot.title, ("sans-serif", 16))
         .x_label_area_size(36)
         .y_label_area_size(70)
@@ -104,9 +105,17 @@ where
             .label(format!("reference: {name}"))
             .legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], REFERENCE));
     }
+    if plot.lines.len() + plot.marks.len() < 2 {
+        root.present()?;
+        return Ok(());
+    }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(if plot.is_logarithmic {
+            SeriesLabelPosition::LowerRight
+        } else {
+            SeriesLabelPosition::UpperLeft
+        })
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.2))
         .draw()?;
