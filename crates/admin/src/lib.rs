@@ -8,6 +8,7 @@ mod counters;
 mod error;
 mod exchange;
 mod hiccups;
+mod history;
 mod metrics;
 mod page;
 mod publish;
@@ -17,5 +18,5 @@ mod topics;
 
 pub use counters::ShardCounters;
 pub use exchange::{Answer, Exchange, run};
-pub use question::{Listed, Published, Question, Shards, Value};
+pub use question::{HistoryPage, HistoryStart, Listed, Published, Question, Shards, Value};
 pub use router::router;

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::HeaderMap;
 use model::{
-    Action, Code, Draft, Limits, Payload, PayloadKind, Principal, Refusal, Selector, TopicName,
+    Action, Code, Draft, Limits, Payload, PayloadKind, Principal, Refusal, Selector, Sequence,
+    TopicName,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -38,6 +39,7 @@ struct WirePublish<'a> {
     base64: Option<Cow<'a, str>>,
     #[serde(borrow)]
     key: Option<Cow<'a, str>>,
+    expect: Option<u64>,
 }
 
 pub(crate) async fn publish(
@@ -118,7 +120,13 @@ fn draft_of(wire: &WirePublish<'_>, topic: &str, limits: &Limits) -> Result<Draf
         return Err(Refusal::new(Code::PayloadTooLarge, text));
     }
     let idempotency_key = wire.key.as_deref().map(Into::into);
-    Ok(Draft { topic, payload: Payload::new(kind, &bytes), idempotency_key })
+    let expected = match wire.expect {
+        None => None,
+        Some(number) => Some(Sequence::new(number).ok_or_else(|| {
+            bad_request(format!("`expect` is {number}; sequences are below 2^53"))
+        })?),
+    };
+    Ok(Draft { topic, payload: Payload::new(kind, &bytes), idempotency_key, expected })
 }
 
 async fn publish_one(

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    AckLevel, Draft, Limits, Position, Principal, Publication, Refusal, Selector, TopicName,
+    AckLevel, Draft, Limits, Position, Principal, Publication, Refusal, Selector, Sequence,
+    TopicName,
 };
 use tokio::sync::oneshot;
 
@@ -25,6 +26,17 @@ pub enum Question {
         topic: TopicName,
         /// The value, if there is one.
         answer: oneshot::Sender<Option<Value>>,
+    },
+    /// Kept publications of a topic that is at home there.
+    History {
+        /// Which topic.
+        topic: TopicName,
+        /// From where.
+        start: HistoryStart,
+        /// At most so many.
+        limit: usize,
+        /// They, and where the topic stands.
+        answer: oneshot::Sender<HistoryPage>,
     },
     /// Published topics that are at home there, by name.
     List {
@@ -62,6 +74,30 @@ pub struct Value {
     pub position: Position,
     /// The publication.
     pub publication: Publication,
+}
+
+/// Where a page of a history begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryStart {
+    /// After this sequence.
+    After(Sequence),
+    /// So that it ends before this sequence.
+    Before(Sequence),
+    /// So that it ends with the newest, this many.
+    Last(u64),
+    /// With the first that is not older than this, in milliseconds since 1970.
+    Since(u64),
+}
+
+/// A page of a topic's history, oldest first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistoryPage {
+    /// Where the topic stands.
+    pub position: Position,
+    /// The sequence that the page comes after; what is missing between is not kept any more.
+    pub after: Sequence,
+    /// The publications.
+    pub publications: Vec<Publication>,
 }
 
 /// A topic in a listing.

@@ -42,7 +42,7 @@ pub(crate) async fn value(
     }
 }
 
-fn check_read(
+pub(crate) fn check_read(
     shards: &dyn Shards,
     headers: &HeaderMap,
     selector: &Selector,
@@ -57,6 +57,18 @@ fn check_read(
         principal.name
     );
     Err(Refusal::new(Code::NotAllowed, text))
+}
+
+/// A payload as the member that goes with its kind.
+pub(crate) fn payload_of(publication: &model::Publication) -> serde_json::Value {
+    let payload = publication.payload();
+    match publication.kind() {
+        PayloadKind::Json => serde_json::json!({
+            "data": serde_json::from_slice::<serde_json::Value>(payload).unwrap_or_default(),
+        }),
+        PayloadKind::Text => serde_json::json!({ "text": String::from_utf8_lossy(payload) }),
+        PayloadKind::Bytes => serde_json::json!({ "base64": STANDARD.encode(payload) }),
+    }
 }
 
 /// The shape of a value; the payload's JSON is passed on byte for byte.

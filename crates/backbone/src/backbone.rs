@@ -2,6 +2,8 @@
 
 use model::{AckLevel, Draft, Moment, Position, Publication, Refusal, TopicName};
 
+use crate::ReadWanted;
+
 /// The caller's own number for something asked; the answer carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub u64);
@@ -27,6 +29,9 @@ pub trait Backbone {
 
     /// Wants no more of what others publish to `topic`.
     fn unfollow(&mut self, topic: &TopicName);
+
+    /// Asks for `topic`'s publications that are kept beyond memory. Answered with `Read`.
+    fn read(&mut self, ticket: Ticket, topic: &TopicName, wanted: ReadWanted);
 
     /// The next answer or arriving publication, if there is one.
     fn poll_event(&mut self) -> Option<BackboneEvent>;
@@ -61,6 +66,13 @@ pub enum BackboneEvent {
         ticket: Ticket,
         /// Why, and what to do.
         refusal: Refusal,
+    },
+    /// Publications that were asked for.
+    Read {
+        /// Of the question.
+        ticket: Ticket,
+        /// Oldest first; none when there are no more.
+        publications: Vec<Publication>,
     },
     /// Where a topic stands.
     Head {

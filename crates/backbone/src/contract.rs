@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use model::{AckLevel, Draft, Limits, Moment, Payload, PayloadKind, Position, Sequence, TopicName};
+use model::{
+    AckLevel, Code, Draft, Limits, Moment, Payload, PayloadKind, Position, Sequence, TopicName,
+};
 
 use crate::{Backbone, BackboneEvent, Ticket};
 
@@ -15,6 +17,21 @@ pub fn check<B: Backbone>(mut fresh: impl FnMut() -> B) {
     check_identity(&mut fresh());
     check_head(&mut fresh());
     check_tickets(&mut fresh());
+    check_expected(&mut fresh());
+}
+
+/// A draft that expects another newest sequence than the topic has is refused, and changes nothing.
+fn check_expected<B: Backbone>(backbone: &mut B) {
+    let expecting = |sequence: u64| Draft { expected: Sequence::new(sequence), ..draft("a", None) };
+    assert_eq!(kept_at(backbone, expecting(0)).sequence.get(), 1);
+    backbone.append(Ticket(3), expecting(0), AckLevel::Memory, moment());
+    match next_event(backbone) {
+        BackboneEvent::NotKept { ticket, refusal } => {
+            assert_eq!((ticket, refusal.code), (Ticket(3), Code::SequenceMismatch));
+        }
+        other => panic!("a wrong expectation was answered with {other:?}"),
+    }
+    assert_eq!(kept_at(backbone, expecting(1)).sequence.get(), 2);
 }
 
 /// Sequences of one topic grow from 1 without holes, whatever happens to other topics.
@@ -98,6 +115,7 @@ fn draft(name: &str, key: Option<&str>) -> Draft {
         topic: topic(name),
         payload: Payload::new(PayloadKind::Text, format!("payload of {name}").as_bytes()),
         idempotency_key: key.map(Into::into),
+        expected: None,
     }
 }
 

@@ -6,7 +6,33 @@
 
 mod backbone;
 pub mod contract;
+mod disk;
+mod keys;
+mod log;
 mod memory;
+mod record;
+mod store;
 
 pub use backbone::{Backbone, BackboneEvent, Ticket};
+pub use disk::{DiskBackbone, KeptOnDisk};
+pub use log::{Deliver, HeldInMemory, Log, LogStore, OpenError, Opened, StoreMail, open};
 pub use memory::MemoryBackbone;
+pub use record::Record;
+pub use store::{ReadWanted, Store, StoreFault, StoredTopic, Written};
+
+use model::{Code, Draft, Refusal, Sequence};
+
+/// Refuses a draft that expects another head than the topic has.
+fn check_expected(draft: &Draft, head: Sequence) -> Result<(), Refusal> {
+    match draft.expected {
+        Some(expected) if expected != head => {
+            let text = format!(
+                "cannot publish to `{}`: its newest sequence is {head} and {expected} was expected; read \
+                 what was published meanwhile, then decide again",
+                draft.topic
+            );
+            Err(Refusal::new(Code::SequenceMismatch, text))
+        }
+        _ => Ok(()),
+    }
+}

@@ -3,12 +3,12 @@
 //! The publications themselves are kept by the hub's history, the only one in memory.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use model::{AckLevel, Draft, Epoch, Limits, Moment, Position, Publication, Sequence, TopicName};
 
-use crate::{Backbone, BackboneEvent, Ticket};
+use crate::keys::KeyWindow;
+use crate::{Backbone, BackboneEvent, ReadWanted, Ticket, check_expected};
 
 /// Orders publications for as long as the process lives: its epoch ends with it.
 ///
@@ -26,7 +26,7 @@ impl MemoryBackbone {
         Self {
             epoch,
             heads: HashMap::default(),
-            keys: KeyWindow::new(limits.idempotency_keys_max, limits.idempotency_window_ms),
+            keys: KeyWindow::new(limits),
             events: VecDeque::new(),
         }
     }
@@ -42,14 +42,18 @@ impl MemoryBackbone {
 
 impl Backbone for MemoryBackbone {
     fn append(&mut self, ticket: Ticket, draft: Draft, _level: AckLevel, now: Moment) {
-        let Draft { topic, payload, idempotency_key } = draft;
-        if let Some(key) = &idempotency_key
-            && let Some(sequence) = self.keys.find(&topic, key, now)
+        if let Some(key) = &draft.idempotency_key
+            && let Some(sequence) = self.keys.find(&draft.topic, key, now)
         {
-            let position = self.position(sequence);
+            let (topic, position) = (draft.topic, self.position(sequence));
             self.events.push_back(BackboneEvent::Repeated { ticket, topic, position });
             return;
         }
+        if let Err(refusal) = check_expected(&draft, self.head_of(&draft.topic).sequence) {
+            self.events.push_back(BackboneEvent::NotKept { ticket, refusal });
+            return;
+        }
+        let Draft { topic, payload, idempotency_key, .. } = draft;
         let sequence = match self.heads.get_mut(&topic) {
             Some(head) => {
                 *head = head.next();
@@ -62,7 +66,7 @@ impl Backbone for MemoryBackbone {
             }
         };
         if let Some(key) = idempotency_key {
-            self.keys.remember(topic.clone(), key, sequence, now);
+            self.keys.remember(topic.clone(), key, sequence, now.unix_ms);
         }
         self.events.push_back(BackboneEvent::Kept {
             ticket: Some(ticket),
@@ -84,50 +88,20 @@ impl Backbone for MemoryBackbone {
 
     fn unfollow(&mut self, _topic: &TopicName) {}
 
+    fn read(&mut self, ticket: Ticket, _topic: &TopicName, _wanted: ReadWanted) {
+        // What memory holds, the hub holds.
+        self.events.push_back(BackboneEvent::Read { ticket, publications: Vec::new() });
+    }
+
     fn poll_event(&mut self) -> Option<BackboneEvent> {
         self.events.pop_front()
     }
 }
 
-/// The idempotency keys of the last while, bounded by count and by time.
-struct KeyWindow {
-    count_max: usize,
-    window: Duration,
-    known: HashMap<(TopicName, Box<str>), Sequence, RandomState>,
-    by_age: VecDeque<(Duration, TopicName, Box<str>)>,
-}
-
-impl KeyWindow {
-    fn new(count_max: usize, window: Duration) -> Self {
-        Self { count_max, window, known: HashMap::default(), by_age: VecDeque::new() }
-    }
-
-    fn find(&mut self, topic: &TopicName, key: &str, now: Moment) -> Option<Sequence> {
-        self.forget_old(now);
-        self.known.get(&(topic.clone(), key.into())).copied()
-    }
-
-    fn remember(&mut self, topic: TopicName, key: Box<str>, sequence: Sequence, now: Moment) {
-        self.by_age.push_back((now.elapsed, topic.clone(), key.clone()));
-        self.known.insert((topic, key), sequence);
-        self.forget_old(now);
-    }
-
-    fn forget_old(&mut self, now: Moment) {
-        while let Some((kept_at, _, _)) = self.by_age.front() {
-            let is_old = now.elapsed.saturating_sub(*kept_at) >= self.window;
-            if !is_old && self.by_age.len() <= self.count_max {
-                return;
-            }
-            if let Some((_, topic, key)) = self.by_age.pop_front() {
-                self.known.remove(&(topic, key));
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use model::{Payload, PayloadKind};
 
     use super::*;
@@ -151,8 +125,9 @@ mod tests {
                 topic: TopicName::parse("a", &limits).expect("valid"),
                 payload: Payload::new(PayloadKind::Text, b"x"),
                 idempotency_key: Some(key.into()),
+                expected: None,
             };
-            let now = Moment { elapsed: Duration::from_secs(seconds), unix_ms: 0 };
+            let now = Moment { elapsed: Duration::ZERO, unix_ms: seconds * 1_000 };
             backbone.append(Ticket(0), draft, AckLevel::Memory, now);
             match backbone.poll_event() {
                 Some(BackboneEvent::Kept { position, .. }) => (true, position.sequence.get()),

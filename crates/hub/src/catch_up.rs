@@ -12,6 +12,7 @@ use crate::encoder::{Encoder, Form, Record};
 use crate::history::{History, Place};
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
+use crate::page::Page;
 use crate::replay::{Replay, ReplayGap, ReplayTopic};
 use crate::session::{LargeRest, Session};
 use crate::topic::{Topic, TopicTable};
@@ -83,7 +84,8 @@ impl<E: Encoder> Hub<E> {
                 });
                 continue;
             };
-            if !self.replay_topic(topic, entry, wanted, start, builder) {
+            let page = replay.page.as_ref().filter(|page| page.topic == wanted.topic);
+            if !self.replay_topic(topic, entry, wanted, page, start, builder) {
                 return None;
             }
         }
@@ -96,6 +98,7 @@ impl<E: Encoder> Hub<E> {
         topic: &Topic,
         entry: usize,
         wanted: &ReplayTopic,
+        page: Option<&Page>,
         start: usize,
         builder: &mut Builder<'_, E, CatchUpStep>,
     ) -> bool {
@@ -108,6 +111,12 @@ impl<E: Encoder> Hub<E> {
         if let Some(ReplayGap { from, reason }) = wanted.gap {
             let gap = Event::Gap(self.gap(topic, from, after, reason));
             builder.record(Record::Event(&gap), step(after));
+        }
+        if self.is_beyond_memory(topic, after) {
+            let Some(read) = self.replay_page(topic, wanted, page, entry, start, builder) else {
+                return false;
+            };
+            after = read;
         }
         let oldest = topic.history.as_deref().and_then(History::oldest);
         let kept_after = oldest.map_or(topic.head, |oldest| oldest.sequence().back(1));
@@ -130,6 +139,42 @@ impl<E: Encoder> Hub<E> {
         }
         builder.silent(CatchUpStep::Replay { entry, after: topic.head, is_finished: true });
         true
+    }
+
+    /// Reads what was fetched from the store; answers up to where, or `None` when more of it must be
+    /// fetched, or sent, first.
+    fn replay_page(
+        &self,
+        topic: &Topic,
+        wanted: &ReplayTopic,
+        page: Option<&Page>,
+        entry: usize,
+        start: usize,
+        builder: &mut Builder<'_, E, CatchUpStep>,
+    ) -> Option<Sequence> {
+        let step = |after| CatchUpStep::Replay { entry, after, is_finished: false };
+        let (page, mut after) = (page?, wanted.after);
+        let publications = page.publications.as_ref()?;
+        for publication in publications.iter().filter(|it| it.sequence() > wanted.after) {
+            if builder.out.len() - start > CATCH_UP_BYTES {
+                return None;
+            }
+            let before = publication.sequence().back(1);
+            if before > after {
+                let gap = self.gap(topic, Some(after.next()), before, wanted.reason);
+                builder.record(Record::Event(&Event::Gap(gap)), step(before));
+            }
+            let record = Record::Publication {
+                topic: &topic.name,
+                number: topic.number,
+                publication,
+                form: Form::Full,
+            };
+            after = publication.sequence();
+            builder.record(record, step(after));
+        }
+        let is_joined = !self.is_beyond_memory(topic, after);
+        (is_joined || page.is_last()).then_some(after)
     }
 
     /// Reads the recent deliveries that the session lacks, in the order in which they happened.

@@ -534,6 +534,7 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         self.join_if_caught_up(index);
+        self.want_page(index);
         let session = self.sessions.at_mut(index);
         if session.has_something_to_do() {
             self.flush.queue(index, session);

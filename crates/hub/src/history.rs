@@ -51,7 +51,7 @@ impl History {
             .map(|age| now.unix_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(0)));
         while self.kept.len() > stay {
             let oldest = &self.kept[0].publication;
-            let is_wanted = self.kept.len() <= policy.history_count
+            let is_wanted = self.kept.len() <= policy.held_count()
                 && self.bytes <= policy.history_bytes
                 && oldest_ms.is_none_or(|limit| oldest.unix_ms() >= limit);
             if is_wanted {

@@ -31,6 +31,24 @@ impl<E: Encoder> Hub<E> {
         self.take_home(index, position, position.sequence);
     }
 
+    /// Hears of a topic at home here that a store held when it was opened: where it stands, and the
+    /// newest publications, oldest first, without holes.
+    pub fn handle_stored(
+        &mut self,
+        name: &TopicName,
+        position: &Position,
+        newest: Vec<Publication>,
+        now: Moment,
+    ) {
+        let index = self.find_or_make_topic(name);
+        let policy = self.policy(self.topics.at(index).policy).clone();
+        let topic = self.topics.at_mut(index);
+        for publication in newest {
+            topic.history.get_or_insert_default().push(0, publication, &policy, now);
+        }
+        self.take_home(index, position, position.sequence);
+    }
+
     /// Hears from the backbone that a publication to a topic at home here was kept.
     pub fn handle_kept(
         &mut self,

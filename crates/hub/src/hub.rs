@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 use model::{
-    Event, Limits, PolicyRule, Position, Publication, Refusal, Selector, SubscribedTopic,
+    Event, Limits, PolicyRule, Position, Publication, Refusal, Selector, Sequence, SubscribedTopic,
     TopicName, TopicPolicy,
 };
 
@@ -12,9 +12,11 @@ use crate::audience::AudienceTable;
 use crate::delivery::RecentDeliveries;
 use crate::encoder::{Encoder, EncodingIndex, Record};
 use crate::flush::Flush;
+use crate::history::History;
 use crate::home::Lapped;
 use crate::index::{AudienceIndex, SessionIndex, ShardIndex, TopicIndex, home_shard};
 use crate::mail::HubMail;
+use crate::page::PageWanted;
 use crate::reader::Interest;
 use crate::selector_tree::SelectorTree;
 use crate::session::{Session, SessionTable};
@@ -95,6 +97,9 @@ pub struct Hub<E: Encoder> {
     pub(crate) mail: VecDeque<(ShardIndex, HubMail)>,
     pub(crate) asks: VecDeque<TopicName>,
     pub(crate) closing: VecDeque<(SessionIndex, Refusal)>,
+    pub(crate) pages: VecDeque<PageWanted>,
+    /// How many pages were asked for.
+    pub(crate) pages_asked: u32,
     pub(crate) counters: Counters,
 }
 
@@ -124,6 +129,8 @@ impl<E: Encoder> Hub<E> {
             mail: VecDeque::new(),
             asks: VecDeque::new(),
             closing: VecDeque::new(),
+            pages: VecDeque::new(),
+            pages_asked: 0,
             counters: Counters::default(),
         }
     }
@@ -235,6 +242,24 @@ impl<E: Encoder> Hub<E> {
         Some((self.position(topic), newest.clone()))
     }
 
+    /// Where a topic that is known here stands, and the oldest publication that memory holds.
+    pub fn standing(&self, topic: &TopicName) -> Option<(Position, Option<&Publication>)> {
+        let topic = self.topics.get(self.topics.find(topic.as_str())?)?;
+        let oldest = topic.history.as_deref().and_then(History::oldest);
+        topic.is_live.then(|| (self.position(topic), oldest))
+    }
+
+    /// What memory holds of a topic after `sequence`, oldest first.
+    pub fn history(
+        &self,
+        topic: &TopicName,
+        sequence: Sequence,
+    ) -> impl Iterator<Item = &Publication> {
+        let known = self.topics.find(topic.as_str()).and_then(|index| self.topics.get(index));
+        let history = known.and_then(|topic| topic.history.as_deref());
+        history.into_iter().flat_map(move |history| history.after(sequence))
+    }
+
     /// The published topics at home here that `selector` selects and that come after `after`, by
     /// name, at most `limit`.
     pub fn list(
@@ -321,7 +346,7 @@ impl<E: Encoder> Hub<E> {
             policy,
             follow_serial: 0,
             is_live: false,
-            head: model::Sequence::START,
+            head: Sequence::START,
             newest_delivery: 0,
             since: self.deliveries.newest(),
             history: None,

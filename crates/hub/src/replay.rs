@@ -9,6 +9,7 @@ use foldhash::fast::RandomState;
 use model::{GapReason, Sequence};
 
 use crate::index::TopicIndex;
+use crate::page::Page;
 
 /// The topics that a session reads afresh.
 #[derive(Debug, Default)]
@@ -20,6 +21,8 @@ pub(crate) struct Replay {
     pub done: HashMap<TopicIndex, Sequence, RandomState>,
     /// The newest delivery when the last topic was read: what is older may be in `done`.
     pub done_at: u64,
+    /// What was fetched for the first of `todo`, where memory does not reach back.
+    pub page: Option<Page>,
 }
 
 /// One topic to be read afresh.
@@ -77,6 +80,13 @@ impl Replay {
         for topic in self.todo.drain(..std::mem::take(&mut self.finished)) {
             self.done.insert(topic.topic, topic.after);
         }
+    }
+
+    /// Whether nothing can be read before a page arrives.
+    pub(crate) fn awaits_page(&self) -> bool {
+        let first = self.todo.front().map(|wanted| wanted.topic);
+        let page = self.page.as_ref().filter(|page| Some(page.topic) == first);
+        page.is_some_and(|page| page.publications.is_none())
     }
 
     /// Whether `sequence` of `topic` was already read.

@@ -93,8 +93,10 @@ impl Session {
 
     /// Whether serving it alone could get it on.
     pub(crate) fn has_something_to_do(&self) -> bool {
+        let awaits_page = self.replay.as_ref().is_some_and(|replay| replay.awaits_page());
         self.outgoing.is_some()
-            || self.memberships.iter().any(|membership| membership.cursor().is_some())
+            || !awaits_page
+                && self.memberships.iter().any(|membership| membership.cursor().is_some())
     }
 
     pub(crate) fn position_of(&self, audience: AudienceIndex) -> Option<usize> {

@@ -1,8 +1,8 @@
 //! Subscribing and unsubscribing: which audience a session is in, and where it starts to read.
 
 use model::{
-    Code, CommandId, Event, GapReason, Position, Refusal, Selector, Sequence, Start, Subscribe,
-    SubscribeOptions, Subscribed, SubscribedTopic, TopicName, Unsubscribe,
+    AckLevel, Code, CommandId, Event, GapReason, Position, Refusal, Selector, Sequence, Start,
+    Subscribe, SubscribeOptions, Subscribed, SubscribedTopic, TopicName, Unsubscribe,
 };
 
 use crate::audience::{AudienceKey, Solo};
@@ -347,8 +347,14 @@ impl<E: Encoder> Hub<E> {
     ) -> (ReplayTopic, SubscribedTopic) {
         let topic = self.topics.at(index);
         let oldest = topic.history.as_deref().and_then(History::oldest);
-        let kept_after = oldest.map_or(topic.head, |oldest| oldest.sequence().back(1));
-        let newest_first = match self.policy(topic.policy).retain {
+        let in_memory_after = oldest.map_or(topic.head, |oldest| oldest.sequence().back(1));
+        let policy = self.policy(topic.policy);
+        let kept_after = match policy.ack {
+            AckLevel::Memory => in_memory_after,
+            // What the store lacks of these, if it is damaged, is told as a gap when it is read.
+            AckLevel::Disk => in_memory_after.min(topic.head.back(policy.history_count as u64)),
+        };
+        let newest_first = match policy.retain {
             true => topic.head.back(1).max(kept_after),
             false => topic.head,
         };

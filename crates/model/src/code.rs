@@ -85,6 +85,8 @@ codes! {
     BatchTooLarge = 4214, "batch_too_large", 413;
     /// The session is not subscribed to that.
     NotSubscribed = 4216, "not_subscribed", 404;
+    /// The topic's newest sequence is not the one that the publisher expected.
+    SequenceMismatch = 4217, "sequence_mismatch", 409;
 
     /// The token is unknown.
     BadToken = 4300, "bad_token", 401;

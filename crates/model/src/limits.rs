@@ -104,6 +104,10 @@ limits! {
     idempotency_keys_max: usize = 100_000;
     /// Milliseconds for which an idempotency key is remembered.
     idempotency_window_ms: Duration = Duration::from_secs(300);
+    /// Records of durable topics that wait for the disk.
+    store_records_in_flight_max: usize = 65_536;
+    /// Publications in one page of a history.
+    history_page_len_max: usize = 1_000;
     /// Milliseconds that a request head, body or handshake may take to arrive.
     request_ms: Duration = Duration::from_secs(10);
     /// Milliseconds of silence after which a WebSocket peer is pinged.

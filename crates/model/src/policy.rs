@@ -15,6 +15,8 @@ pub struct TopicPolicy {
     pub history_age: Option<Duration>,
     /// How many payload bytes are kept; the retained value stays.
     pub history_bytes: usize,
+    /// Of a topic on disk, how many publications memory holds too.
+    pub memory_count: usize,
     /// What a reader that is behind may skip.
     pub conflation: Conflation,
     /// What happens to a reader that fell further behind than history reaches.
@@ -32,10 +34,21 @@ impl Default for TopicPolicy {
             history_count: 100,
             history_age: None,
             history_bytes: 1 << 20,
+            memory_count: 1_000,
             conflation: Conflation::Off,
             lagged: Lagged::Gap,
             ack: AckLevel::Memory,
             payload_bytes_max: None,
+        }
+    }
+}
+
+impl TopicPolicy {
+    /// How many publications are held in memory.
+    pub fn held_count(&self) -> usize {
+        match self.ack {
+            AckLevel::Memory => self.history_count,
+            AckLevel::Disk => self.history_count.min(self.memory_count),
         }
     }
 }
@@ -66,13 +79,21 @@ pub enum AckLevel {
     /// It is in this process's memory.
     #[default]
     Memory,
+    /// It is on this machine's disk.
+    Disk,
 }
 
 impl AckLevel {
+    /// The level with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Memory, Self::Disk].into_iter().find(|level| level.name() == name)
+    }
+
     /// The name used on the wire and in configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
+            Self::Disk => "disk",
         }
     }
 }

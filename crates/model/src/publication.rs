@@ -113,6 +113,8 @@ pub struct Draft {
     pub payload: Payload,
     /// Makes a repeated draft answer with the first one's position.
     pub idempotency_key: Option<Box<str>>,
+    /// Refuses it unless this is the topic's newest sequence (0: nothing was published yet).
+    pub expected: Option<Sequence>,
 }
 
 /// One immutable message with its place in its topic. 8 bytes; cloning shares the allocation.

@@ -153,6 +153,7 @@ fn binary_publishes_are_read_and_written() {
             topic: TopicName::parse(&words["topic"], &limits).expect("valid"),
             payload: Payload::new(kind, &payload(&words["payload"])),
             idempotency_key: None,
+            expected: None,
         };
         let command = Command::Publish(Publish { draft });
         let mut written = Vec::new();

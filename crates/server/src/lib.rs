@@ -9,11 +9,13 @@ pub mod config;
 mod connection;
 mod conversation;
 mod encoder;
+mod history;
 mod http;
 mod mail;
 mod publish;
 mod server;
 mod shard;
+mod store;
 mod sweep;
 
 pub use access::Access;
@@ -21,3 +23,4 @@ pub use config::Config;
 pub use mail::ShardMail;
 pub use server::{Server, StartError};
 pub use shard::{Shard, ShardParts, moment};
+pub use store::DiskParts;

@@ -1,9 +1,9 @@
 //! What arrives in a shard's mailbox.
 
 use admin::Question;
-use backbone::Ticket;
-use hub::{HubMail, ShardIndex};
-use model::{AckLevel, Draft, Position, Refusal, TopicName};
+use backbone::{StoreMail, Ticket};
+use hub::{HubMail, PageTicket, ShardIndex};
+use model::{AckLevel, Draft, Position, Publication, Refusal, Sequence, TopicName};
 
 /// A message to a shard.
 #[derive(Debug)]
@@ -28,6 +28,28 @@ pub enum ShardMail {
         ticket: Ticket,
         /// Its place, or why it was refused.
         result: Result<Appended, Refusal>,
+    },
+    /// From the store.
+    Store(StoreMail),
+    /// Another shard's session needs publications from the store, of a topic at home here.
+    FetchPage {
+        /// Which shard.
+        from: ShardIndex,
+        /// The shard's name for the question.
+        page: PageTicket,
+        /// Which topic.
+        topic: TopicName,
+        /// After what.
+        after: Sequence,
+        /// At most so many.
+        count: usize,
+    },
+    /// The answer to `FetchPage`.
+    Page {
+        /// The name of the question.
+        page: PageTicket,
+        /// Oldest first.
+        publications: Vec<Publication>,
     },
     /// From the API.
     Question(Question),

@@ -155,6 +155,9 @@ impl<I: Io> Shard<I> {
                 let value = value.map(|(position, publication)| Value { position, publication });
                 let _ = answer.send(value);
             }
+            Question::History { topic, start, limit, answer } => {
+                self.answer_history(&topic, start, limit, answer);
+            }
             Question::List { selector, after, limit, answer } => {
                 let topics = self.hub.list(&selector, after.as_ref(), limit).into_iter();
                 let listed = topics.map(|(topic, position)| admin::Listed { topic, position });

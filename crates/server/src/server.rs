@@ -21,6 +21,7 @@ use crate::api::MailedShards;
 use crate::config::Config;
 use crate::mail::ShardMail;
 use crate::shard::{Shard, ShardParts, moment};
+use crate::store::{DiskParts, Store};
 
 /// Descriptors of a table that sessions do not get.
 const DESCRIPTORS_RESERVED: u64 = 200;
@@ -36,12 +37,19 @@ pub struct Server {
     api: Option<JoinHandle<()>>,
     is_ready: Arc<AtomicBool>,
     hiccups: Option<Arc<Hiccups>>,
+    store: Option<Store>,
 }
 
 /// Why a server did not start.
 #[derive(Debug)]
 pub struct StartError {
     text: String,
+}
+
+impl StartError {
+    pub(crate) fn new(text: String) -> Self {
+        Self { text }
+    }
 }
 
 impl fmt::Display for StartError {
@@ -52,7 +60,7 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-fn cannot(what: &str, why: impl fmt::Display, how: &str) -> StartError {
+pub(crate) fn cannot(what: &str, why: impl fmt::Display, how: &str) -> StartError {
     StartError { text: format!("cannot {what}: {why}; {how}") }
 }
 
@@ -107,12 +115,13 @@ impl Server {
             first_closed: wakers.iter().filter_map(Waker::number).max().unwrap_or(2) + 1,
             config: Arc::clone(&config),
         };
+        let (store, disks) = Store::open(&config, &epoch, shard_count, &peers)?;
         let is_ready = Arc::new(AtomicBool::new(false));
         let hiccups = match config.hiccups {
             true => Some(Hiccups::start().map_err(no_descriptor)?),
             false => None,
         };
-        let (address, shards) = start_shards(&common, &wakers, boxes)?;
+        let (address, shards) = start_shards(&common, &wakers, boxes, disks)?;
         let shards_seen = MailedShards {
             peers: peers.clone(),
             config: Arc::clone(&config),
@@ -128,7 +137,7 @@ impl Server {
         is_ready.store(true, Ordering::Relaxed);
         let connections = common.sessions_max as u64 * u64::from(shard_count);
         tracing::info!(%address, shards = shard_count, connections, "listening");
-        Ok(Self { address, peers, shards, api: Some(api), is_ready, hiccups })
+        Ok(Self { address, peers, shards, api: Some(api), is_ready, hiccups, store })
     }
 
     /// Where it listens.
@@ -163,6 +172,9 @@ impl Server {
         if let Some(hiccups) = self.hiccups.take() {
             hiccups.stop();
         }
+        if let Some(store) = self.store.take() {
+            store.close();
+        }
         if let Some(api) = self.api.take() {
             let _ = api.join();
         }
@@ -185,14 +197,17 @@ fn start_shards(
     common: &Common,
     wakers: &[Waker],
     boxes: Vec<MailReceiver<ShardMail>>,
+    disks: Vec<Option<DiskParts>>,
 ) -> Result<Started, StartError> {
     let (mut address, mut threads) = (common.config.listen, Vec::new());
-    for (index, (waker, mailbox)) in wakers.iter().zip(boxes).enumerate() {
+    for (index, ((waker, mailbox), disk)) in wakers.iter().zip(boxes).zip(disks).enumerate() {
         let (common, waker) = (common.clone(), waker.clone());
         let (tell, hear) = std_mpsc::channel();
         let core = common.config.engine.pin_cores.then_some(index);
         let listen_at = address;
-        let run = move || run_shard(index as u16, &common, &waker, mailbox, listen_at, &tell);
+        let run = move || {
+            run_shard(index as u16, &common, &waker, mailbox, disk, listen_at, &tell);
+        };
         let thread = spawn_shard(&format!("shard-{index}"), core, run)
             .map_err(|error| cannot("start a shard", error, "use fewer engine.shards"))?;
         threads.push(thread);
@@ -208,6 +223,7 @@ fn run_shard(
     common: &Common,
     waker: &Waker,
     mailbox: MailReceiver<ShardMail>,
+    disk: Option<DiskParts>,
     address: SocketAddr,
     tell: &std_mpsc::Sender<Result<SocketAddr, StartError>>,
 ) {
@@ -238,6 +254,7 @@ fn run_shard(
         peers: common.peers.clone(),
         api: Some(common.api.clone()),
         epoch: common.epoch.clone(),
+        disk,
         now: moment(common.clock.now()),
     });
     while let Some(timeout) = shard.turn(moment(common.clock.now())) {

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin::{Exchange, ShardCounters};
-use backbone::{Backbone, BackboneEvent, MemoryBackbone, Ticket};
+use backbone::{
+    Backbone, BackboneEvent, DiskBackbone, MemoryBackbone, Store, StoreMail, StoredTopic, Ticket,
+};
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
 use hub::{Chunks, Hub, HubMail, HubOptions, Outlet, ShardIndex};
-use model::{Code, Epoch, Moment, Refusal};
+use model::{AckLevel, Code, Epoch, Moment, Position, Refusal, TopicName, TopicPolicy};
 use slab::Slab;
 use tokio::sync::mpsc;
 
@@ -16,8 +18,10 @@ use crate::access::Access;
 use crate::config::Config;
 use crate::connection::{Connection, State};
 use crate::encoder::NativeEncoder;
+use crate::history::PendingRead;
 use crate::mail::ShardMail;
 use crate::publish::PendingPublish;
+use crate::store::DiskParts;
 
 /// A shard, over real sockets or simulated ones.
 pub struct Shard<I> {
@@ -27,13 +31,16 @@ pub struct Shard<I> {
     pub(crate) config: Arc<Config>,
     pub(crate) access: Arc<Access>,
     pub(crate) hub: Hub<NativeEncoder>,
-    backbone: Box<dyn Backbone>,
+    memory: MemoryBackbone,
+    disk: Option<DiskBackbone<Box<dyn Store>>>,
     pub(crate) connections: Chunks<Connection>,
     /// Sockets of which more may be received than was: their events were told already.
     unread: VecDeque<Socket>,
     /// Connections to be closed once they took what waits for them, or when the time is up.
     pub(crate) closing: Vec<Closing>,
     pub(crate) pending: Slab<PendingPublish>,
+    pub(crate) reads: Slab<PendingRead>,
+    pub(crate) epoch: Epoch,
     mailbox: MailReceiver<ShardMail>,
     pub(crate) peers: Vec<MailSender<ShardMail>>,
     /// Mail that found no room, per shard, in order. Only what must not be lost waits here.
@@ -82,6 +89,8 @@ pub struct ShardParts<I> {
     pub api: Option<mpsc::Sender<Exchange>>,
     /// The epoch of positions given by this process; never used before.
     pub epoch: Epoch,
+    /// Its share of the durable store, if there is one.
+    pub disk: Option<DiskParts>,
     /// The time now.
     pub now: Moment,
 }
@@ -98,6 +107,28 @@ const READS_IN_A_ROW: usize = 4;
 const SENDS_PER_TURN: usize = 256;
 /// How long a connection that we close may take to receive the reason.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The disk's backbone, and its topics in the hub, as they were found.
+fn open_disk(
+    parts: DiskParts,
+    config: &Arc<Config>,
+    hub: &mut Hub<NativeEncoder>,
+    now: Moment,
+) -> DiskBackbone<Box<dyn Store>> {
+    let DiskParts { store, epoch, topics } = parts;
+    let policies = Arc::clone(config);
+    let kept = move |topic: &TopicName| {
+        let rules = &policies.policies;
+        let rule = rules.iter().find(|rule| rule.selector.matches(topic.as_str()));
+        rule.map_or_else(|| TopicPolicy::default().history_count, |rule| rule.policy.history_count)
+    };
+    let disk = DiskBackbone::new(store, epoch.clone(), &topics, &config.limits, Box::new(kept));
+    for StoredTopic { topic, head, newest, .. } in topics {
+        let position = Position { epoch: epoch.clone(), sequence: head };
+        hub.handle_stored(&topic, &position, newest, now);
+    }
+    disk
+}
 
 struct Wire<'a, I> {
     io: &'a mut I,
@@ -130,6 +161,7 @@ impl<I: Io> Shard<I> {
             peers,
             api,
             epoch,
+            disk,
             now,
         } = parts;
         let options = HubOptions {
@@ -139,17 +171,22 @@ impl<I: Io> Shard<I> {
             limits: config.limits.clone(),
             policies: config.policies.clone(),
         };
-        let backbone = Box::new(MemoryBackbone::new(epoch, &config.limits));
+        let memory = MemoryBackbone::new(epoch.clone(), &config.limits);
+        let mut hub = Hub::new(options, NativeEncoder);
+        let disk = disk.map(|parts| open_disk(parts, &config, &mut hub, now));
         Self {
             io,
             index,
             shard_count,
-            hub: Hub::new(options, NativeEncoder),
-            backbone,
+            hub,
+            memory,
+            disk,
             connections: Chunks::default(),
             unread: VecDeque::new(),
             closing: Vec::new(),
             pending: Slab::new(),
+            reads: Slab::new(),
+            epoch: epoch.clone(),
             mailbox,
             waiting: peers.iter().map(|_| VecDeque::new()).collect(),
             peers,
@@ -201,6 +238,7 @@ impl<I: Io> Shard<I> {
         self.sweep_if_due();
         self.send_mail();
         let has_more = self.flush();
+        self.fetch_pages();
         while let Some((link, refusal)) = self.hub.poll_closing() {
             self.close_native(Socket(link), &refusal, refusal.code.number());
         }
@@ -343,10 +381,19 @@ impl<I: Io> Shard<I> {
     fn run_backbone(&mut self) {
         loop {
             while let Some(topic) = self.hub.poll_ask() {
-                self.backbone.follow(&topic);
+                self.backbone_of(&topic).follow(&topic);
             }
-            let Some(event) = self.backbone.poll_event() else { return };
+            let from_disk = || self.disk.as_mut().and_then(Backbone::poll_event);
+            let Some(event) = self.memory.poll_event().or_else(from_disk) else { return };
             self.handle_backbone(event);
+        }
+    }
+
+    /// What orders and keeps a topic, by its policy.
+    pub(crate) fn backbone_of(&mut self, topic: &TopicName) -> &mut dyn Backbone {
+        match (self.hub.policy_for(topic).ack, &mut self.disk) {
+            (AckLevel::Disk, Some(disk)) => disk,
+            _ => &mut self.memory,
         }
     }
 
@@ -364,6 +411,7 @@ impl<I: Io> Shard<I> {
             }
             BackboneEvent::NotKept { ticket, refusal } => self.route_appended(ticket, Err(refusal)),
             BackboneEvent::Head { topic, position } => self.hub.handle_head(&topic, &position),
+            BackboneEvent::Read { ticket, publications } => self.handle_read(ticket, publications),
         }
     }
 
@@ -378,8 +426,9 @@ impl<I: Io> Shard<I> {
             self.route_appended(ticket, Err(Refusal::new(Code::TooManyTopics, text)));
             return;
         }
-        let level = self.hub.policy_for(&draft.topic).ack;
-        self.backbone.append(ticket, draft, level, self.now);
+        let (level, now) = (self.hub.policy_for(&draft.topic).ack, self.now);
+        let topic = draft.topic.clone();
+        self.backbone_of(&topic).append(ticket, draft, level, now);
     }
 
     fn take_mail(&mut self) {
@@ -389,6 +438,18 @@ impl<I: Io> Shard<I> {
                 ShardMail::Hub { from, mail } => self.hub.handle_mail(from, mail, self.now),
                 ShardMail::Append { ticket, draft } => self.append(ticket, draft),
                 ShardMail::Appended { ticket, result } => self.handle_appended(ticket, result),
+                ShardMail::Store(StoreMail::Written(written)) => {
+                    if let Some(disk) = &mut self.disk {
+                        disk.handle_written(written);
+                    }
+                }
+                ShardMail::Store(StoreMail::Read { ticket, publications }) => {
+                    self.handle_read(Ticket(ticket), publications);
+                }
+                ShardMail::FetchPage { from, page, topic, after, count } => {
+                    self.fetch_page(from, page, &topic, after, count);
+                }
+                ShardMail::Page { page, publications } => self.hub.handle_page(page, publications),
                 ShardMail::Question(question) => self.handle_question(question),
                 ShardMail::Response(response) => self.handle_response(response),
                 ShardMail::Stop => self.stop(),

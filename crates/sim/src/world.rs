@@ -86,6 +86,7 @@ impl World {
                 peers: peers.clone(),
                 api: None,
                 epoch: Epoch::new("sim"),
+                disk: None,
                 now: Moment { elapsed: Duration::ZERO, unix_ms: 0 },
             })
         };
@@ -125,7 +126,7 @@ impl World {
         self.outcome.published += 1;
         let text = vec![b'x'; self.random.below(300)];
         let payload = Payload::new(PayloadKind::Text, &text);
-        let draft = Draft { topic, payload, idempotency_key: None };
+        let draft = Draft { topic, payload, idempotency_key: None, expected: None };
         let link = self.publisher.link.expect("it stays connected");
         self.network.borrow_mut().send(link, &frame(&Command::Publish(Publish { draft })));
     }

@@ -33,6 +33,7 @@ pub(crate) fn publish(remote: &Remote, args: &PubArgs) -> Outcome {
         topic: topic.clone(),
         payload: Payload::new(kind_of(args, bytes), bytes),
         idempotency_key: key.map(Into::into),
+        expected: None,
     };
     if args.data != "-" {
         client.publish(draft(args.data.as_bytes(), args.key.as_deref()));

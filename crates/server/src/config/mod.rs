@@ -4,6 +4,7 @@ mod parse;
 mod text;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use model::{Anonymous, Limits, PolicyRule, Principal};
 
@@ -19,6 +20,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The engine's settings.
     pub engine: EngineConfig,
+    /// Where durable topics are kept; there can be none if `None`.
+    pub store: Option<PathBuf>,
     /// Who may do what.
     pub access: AccessConfig,
     /// Topic policies, in order.
@@ -90,6 +93,7 @@ impl Default for Config {
             name: "tidegate".into(),
             listen: SocketAddr::from(([127, 0, 0, 1], 8470)),
             engine: EngineConfig::default(),
+            store: None,
             access: AccessConfig::default(),
             policies: Vec::new(),
             limits: Limits::default(),

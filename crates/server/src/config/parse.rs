@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use model::{Anonymous, Conflation, Lagged, Limits, PolicyRule, Principal, Selector, TopicPolicy};
+use model::{
+    AckLevel, Anonymous, Conflation, Lagged, Limits, PolicyRule, Principal, Selector, TopicPolicy,
+};
 use toml::Spanned;
 use toml::de::DeTable;
 use toml::de::DeValue;
@@ -73,7 +75,8 @@ struct Reader<'a> {
 type Table<'a> = DeTable<'a>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
-const SECTIONS: &[&str] = &["server", "engine", "access", "topics", "limits", "diagnostics"];
+const SECTIONS: &[&str] =
+    &["server", "engine", "access", "topics", "limits", "diagnostics", "store"];
 const ENGINE_KEYS: &[&str] = &[
     "shards",
     "private_fd_tables",
@@ -92,6 +95,7 @@ const TOPIC_KEYS: &[&str] = &[
     "history_count",
     "history_age_ms",
     "history_bytes",
+    "memory_count",
     "conflation",
     "lagged",
     "ack",
@@ -152,6 +156,13 @@ impl Reader<'_> {
                         config.policies.push(self.rule(rule, &config.limits)?);
                     }
                 }
+                "store" => {
+                    let table = self.table(path, value)?;
+                    self.each(table, "store", &["path"], |name, path, value| {
+                        config.store = Some(self.text(path, value)?.into());
+                        Ok(name == "path")
+                    })?;
+                }
                 "limits" => {}
                 "diagnostics" => {
                     let table = self.table(path, value)?;
@@ -168,6 +179,12 @@ impl Reader<'_> {
             }
             Ok(true)
         })?;
+        let is_durable = config.policies.iter().any(|rule| rule.policy.ack == AckLevel::Disk);
+        if is_durable && config.store.is_none() {
+            let text = "a topic policy says `ack = \"disk\"` and there is no store; add [store] with \
+                        path = \"data\"";
+            return Err(self.error(0, "store.path", text.into()));
+        }
         Ok(config)
     }
 
@@ -299,7 +316,11 @@ impl Reader<'_> {
                     let words = [("gap", Lagged::Gap), ("close", Lagged::Close)];
                     policy.lagged = self.word(path, value, &words)?;
                 }
-                "ack" => policy.ack = self.word(path, value, &[("memory", policy.ack)])?,
+                "memory_count" => policy.memory_count = self.number(path, value, 1, 1 << 30)?,
+                "ack" => {
+                    let words = [("memory", AckLevel::Memory), ("disk", AckLevel::Disk)];
+                    policy.ack = self.word(path, value, &words)?;
+                }
                 _ => return Ok(false),
             }
             Ok(true)

@@ -1,4 +1,5 @@
 //! A whole node on real sockets.
 
 mod client;
+mod durable;
 mod node;

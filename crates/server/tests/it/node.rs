@@ -33,7 +33,7 @@ impl Node {
         self.0.as_ref().expect("running").address()
     }
 
-    fn request(&self, head: &str, body: &str) -> (u16, String) {
+    pub fn request(&self, head: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address()).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a valid time");
         let length = body.len();
@@ -54,7 +54,7 @@ impl Node {
         serde_json::from_str(&body).expect("JSON")
     }
 
-    fn socket(&self) -> Peer {
+    pub fn socket(&self) -> Peer {
         self.socket_with(&[]).expect("it shakes hands")
     }
 
@@ -82,14 +82,14 @@ impl Drop for Node {
     }
 }
 
-struct Peer(WebSocket<TcpStream>);
+pub struct Peer(WebSocket<TcpStream>);
 
 impl Peer {
-    fn say(&mut self, command: &Value) {
+    pub fn say(&mut self, command: &Value) {
         self.0.send(Message::text(command.to_string())).expect("open");
     }
 
-    fn hear(&mut self) -> Value {
+    pub fn hear(&mut self) -> Value {
         loop {
             match self.0.read().expect("open") {
                 Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
@@ -99,7 +99,7 @@ impl Peer {
         }
     }
 
-    fn ask(&mut self, command: &Value) -> Value {
+    pub fn ask(&mut self, command: &Value) -> Value {
         self.say(command);
         self.hear()
     }

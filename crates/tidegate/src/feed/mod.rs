@@ -55,5 +55,5 @@ type Reading = (String, serde_json::Value);
 fn draft_of((topic, value): Reading) -> Option<Draft> {
     let topic = TopicName::parse(&topic, &Limits::default()).ok()?;
     let payload = Payload::new(PayloadKind::Json, value.to_string().as_bytes());
-    Some(Draft { topic, payload, idempotency_key: None })
+    Some(Draft { topic, payload, idempotency_key: None, expected: None })
 }

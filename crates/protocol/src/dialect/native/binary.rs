@@ -109,14 +109,21 @@ impl Commands<'_> {
             .map_err(|error| Refusal::new(Code::BadTopic, error.to_string()))?;
         check_payload_len(bytes.len(), self.limits.payload_bytes_max)?;
         check_payload(kind, bytes)?;
-        Ok(Draft { topic, payload: Payload::new(kind, bytes), idempotency_key: None })
+        Ok(Draft {
+            topic,
+            payload: Payload::new(kind, bytes),
+            idempotency_key: None,
+            expected: None,
+        })
     }
 }
 
 /// Appends a command, as a client sends it: a `publish` without key as a binary record.
 pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8>) {
     match command {
-        Command::Publish(Publish { draft }) if draft.idempotency_key.is_none() => {
+        Command::Publish(Publish { draft })
+            if draft.idempotency_key.is_none() && draft.expected.is_none() =>
+        {
             out.push(PUBLISH | kind_number(draft.payload.kind()));
             varint::append(id.map_or(0, |id| id.0 + 1), out);
             append_bytes(draft.topic.as_str().as_bytes(), out);

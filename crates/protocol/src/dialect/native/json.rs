@@ -165,7 +165,13 @@ fn publish_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Publish, Refusa
         }
     };
     let idempotency_key = wire.key.as_deref().map(Into::into);
-    Ok(Publish { draft: Draft { topic, payload, idempotency_key } })
+    let expected = match wire.expect {
+        None => None,
+        Some(number) => Some(Sequence::new(number).ok_or_else(|| {
+            bad_command(format!("`expect` is {number}; sequences are below 2^53"))
+        })?),
+    };
+    Ok(Publish { draft: Draft { topic, payload, idempotency_key, expected } })
 }
 
 /// Appends a command, as a client sends it.
@@ -221,10 +227,11 @@ fn wire_publish<'a>(
     publish: &'a Publish,
     encoded: &'a mut String,
 ) -> WireCommand<'a> {
-    let Draft { topic, payload, idempotency_key } = &publish.draft;
+    let Draft { topic, payload, idempotency_key, expected } = &publish.draft;
     let mut wire = WireCommand {
         topic: Some(topic.as_str().into()),
         key: idempotency_key.as_deref().map(Cow::Borrowed),
+        expect: expected.map(Sequence::get),
         ..wire_command(id, "publish")
     };
     match payload.kind() {
@@ -468,7 +475,7 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
                 epoch: Epoch::new(&wire.epoch?),
                 sequence: Sequence::new(wire.sequence?)?,
             },
-            level: (wire.level? == "memory").then_some(AckLevel::Memory)?,
+            level: AckLevel::from_name(&wire.level?)?,
         },
         "refused" => Event::Refused { id, refusal: refusal(wire.code, wire.error)? },
         "pong" => Event::Pong { id },

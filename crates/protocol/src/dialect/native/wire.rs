@@ -32,6 +32,8 @@ pub(super) struct WireCommand<'a> {
     pub base64: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub key: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expect: Option<u64>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub token: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]

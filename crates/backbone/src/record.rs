@@ -1,0 +1,160 @@
+//! A record of the durable log, and how it stands on disk.
+//!
+//! Key: topic number (8 bytes, big-endian), sequence (8, big-endian): a topic's records lie together,
+//! oldest first. Value: form (1), kind (1), sequence before it (8), milliseconds since 1970 (8), length
+//! of the idempotency key (2) and the key, payload, and last a CRC-32 of key and all that (4).
+
+use model::{Moment, Payload, PayloadKind, Publication, Sequence, TopicName};
+
+/// A publication on its way to the disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Its topic.
+    pub topic: TopicName,
+    /// The topic's number in the store.
+    pub topic_number: u64,
+    /// What was published; it carries the sequence.
+    pub publication: Publication,
+    /// The key that it counts once under, if any.
+    pub idempotency_key: Option<Box<str>>,
+    /// Records of the topic up to here are no longer wanted.
+    pub forget_through: Sequence,
+}
+
+/// A record read back.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Stored {
+    pub publication: Publication,
+    pub previous: Sequence,
+    pub idempotency_key: Option<Box<str>>,
+}
+
+/// Bytes on disk that are not what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Damage;
+
+const FORM: u8 = 1;
+const HEAD: usize = 1 + 1 + 8 + 8 + 2;
+const CRC: usize = 4;
+pub(crate) const KEY: usize = 16;
+
+/// The place of a record.
+pub(crate) fn key_of(topic_number: u64, sequence: Sequence) -> [u8; KEY] {
+    let mut key = [0; KEY];
+    key[..8].copy_from_slice(&topic_number.to_be_bytes());
+    key[8..].copy_from_slice(&sequence.get().to_be_bytes());
+    key
+}
+
+/// The topic number and sequence of a place.
+pub(crate) fn parse_key(key: &[u8]) -> Option<(u64, Sequence)> {
+    let key: &[u8; KEY] = key.try_into().ok()?;
+    let (topic, sequence) = key.split_first_chunk::<8>()?;
+    let sequence = u64::from_be_bytes(sequence.try_into().ok()?);
+    Some((u64::from_be_bytes(*topic), Sequence::new(sequence)?))
+}
+
+impl Record {
+    pub(crate) fn key(&self) -> [u8; KEY] {
+        key_of(self.topic_number, self.publication.sequence())
+    }
+
+    pub(crate) fn value(&self) -> Vec<u8> {
+        let publication = &self.publication;
+        let key = self.idempotency_key.as_deref().unwrap_or_default().as_bytes();
+        let mut value = Vec::with_capacity(HEAD + key.len() + publication.payload().len() + CRC);
+        value.push(FORM);
+        value.push(kind_number(publication.kind()));
+        let previous = publication.sequence().back(1).get();
+        value.extend_from_slice(&previous.to_be_bytes());
+        value.extend_from_slice(&publication.unix_ms().to_be_bytes());
+        value.extend_from_slice(&(key.len() as u16).to_be_bytes());
+        value.extend_from_slice(key);
+        value.extend_from_slice(publication.payload());
+        let sum = checksum(&self.key(), &value);
+        value.extend_from_slice(&sum.to_be_bytes());
+        value
+    }
+}
+
+/// Reads what stands at `key`.
+pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Stored, Damage> {
+    let (_, sequence) = parse_key(key).ok_or(Damage)?;
+    let (body, sum) = value.split_last_chunk::<CRC>().ok_or(Damage)?;
+    if checksum(key, body) != u32::from_be_bytes(*sum) || body.len() < HEAD || body[0] != FORM {
+        return Err(Damage);
+    }
+    let number = |at: usize| -> Option<u64> {
+        Some(u64::from_be_bytes(body.get(at..at + 8)?.try_into().ok()?))
+    };
+    let previous = number(2).and_then(Sequence::new).ok_or(Damage)?;
+    let unix_ms = number(10).ok_or(Damage)?;
+    let key_len = usize::from(u16::from_be_bytes([body[18], body[19]]));
+    let rest = &body[HEAD..];
+    let (text, payload) = rest.split_at_checked(key_len).ok_or(Damage)?;
+    let text = std::str::from_utf8(text).map_err(|_| Damage)?;
+    let payload = Payload::new(kind_of(body[1]).ok_or(Damage)?, payload);
+    let moment = Moment { elapsed: std::time::Duration::ZERO, unix_ms };
+    Ok(Stored {
+        publication: Publication::new(payload, sequence, moment),
+        previous,
+        idempotency_key: (!text.is_empty()).then(|| text.into()),
+    })
+}
+
+fn checksum(key: &[u8], value: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(key);
+    sum.update(value);
+    sum.finalize()
+}
+
+fn kind_number(kind: PayloadKind) -> u8 {
+    match kind {
+        PayloadKind::Json => 1,
+        PayloadKind::Text => 2,
+        PayloadKind::Bytes => 3,
+    }
+}
+
+fn kind_of(number: u8) -> Option<PayloadKind> {
+    match number {
+        1 => Some(PayloadKind::Json),
+        2 => Some(PayloadKind::Text),
+        3 => Some(PayloadKind::Bytes),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Limits;
+
+    use super::*;
+
+    #[test]
+    fn a_record_comes_back_and_every_flipped_bit_shows() {
+        let sequence = Sequence::new(7).expect("small");
+        let now = Moment { elapsed: std::time::Duration::ZERO, unix_ms: 1_234 };
+        let publication =
+            Publication::new(Payload::new(PayloadKind::Json, b"{\"x\":1}"), sequence, now);
+        let record = Record {
+            topic: TopicName::parse("a/b", &Limits::default()).expect("valid"),
+            topic_number: 5,
+            publication: publication.clone(),
+            idempotency_key: Some("k".into()),
+            forget_through: Sequence::START,
+        };
+        let (key, value) = (record.key(), record.value());
+        let stored = read(&key, &value).expect("whole");
+        assert_eq!(stored.publication, publication);
+        assert_eq!((stored.previous.get(), stored.idempotency_key.as_deref()), (6, Some("k")));
+        assert_eq!(parse_key(&key), Some((5, sequence)));
+        for bit in 0..value.len() * 8 {
+            let mut damaged = value.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read(&key, &damaged), Err(Damage), "bit {bit}");
+        }
+        assert_eq!(read(&key_of(5, sequence.next()), &value), Err(Damage), "moved");
+    }
+}

@@ -1,0 +1,260 @@
+//! The durable backbone over the real log, in a directory of the test's own.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use model::{
+    AckLevel, Draft, Epoch, Limits, Moment, Payload, PayloadKind, Position, Publication, Sequence,
+    TopicName,
+};
+use tidegate_backbone::{
+    Backbone, BackboneEvent, DiskBackbone, Log, LogStore, Opened, ReadWanted, StoreMail, Ticket,
+    contract, open,
+};
+
+/// A directory that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tidegate-store-{}-{number}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // It may never have been made.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn open_at(path: &Path, epoch: &str) -> Opened {
+    let held = |_: &TopicName| (100, 1 << 20);
+    open(path, &Epoch::new(epoch), &Limits::default(), &held).expect("it opens")
+}
+
+/// A backbone whose answers are waited for.
+struct Disk {
+    backbone: DiskBackbone<LogStore>,
+    mail: Receiver<StoreMail>,
+    log: Option<Log>,
+    waiting: usize,
+}
+
+impl Disk {
+    fn open(path: &Path) -> Self {
+        Self::of(open_at(path, "e1"), 1_000)
+    }
+
+    fn of(opened: Opened, kept: usize) -> Self {
+        let (tell, mail) = channel();
+        let epoch = opened.epoch.clone();
+        let deliver: Vec<tidegate_backbone::Deliver> = vec![Box::new(move |mail| {
+            // Nobody listens any more at the end of a test.
+            let _ = tell.send(mail);
+        })];
+        let (log, topics) = Log::start(opened, deliver, &Limits::default()).expect("threads");
+        let store = log.store(0);
+        let kept = Box::new(move |_: &TopicName| kept);
+        let backbone = DiskBackbone::new(store, epoch, &topics, &Limits::default(), kept);
+        Self { backbone, mail, log: Some(log), waiting: 0 }
+    }
+
+    fn publish(&mut self, name: &str, text: &str) -> Position {
+        self.append(Ticket(1), draft(name, text), AckLevel::Disk, moment());
+        match self.poll_event() {
+            Some(BackboneEvent::Kept { position, .. }) => position,
+            other => panic!("not kept: {other:?}"),
+        }
+    }
+
+    fn read(&mut self, name: &str, after: u64, count: usize) -> Vec<Publication> {
+        let after = Sequence::new(after).expect("small");
+        let wanted = ReadWanted { after, since_ms: 0, count };
+        self.backbone.read(Ticket(9), &topic(name), wanted);
+        match self.mail.recv_timeout(Duration::from_secs(10)) {
+            Ok(StoreMail::Read { ticket: 9, publications }) => publications,
+            other => panic!("no page: {other:?}"),
+        }
+    }
+
+    fn close(self) {
+        let Self { backbone, log, .. } = self;
+        drop(backbone);
+        log.expect("open").finish();
+    }
+}
+
+impl Backbone for Disk {
+    fn append(&mut self, ticket: Ticket, draft: Draft, level: AckLevel, now: Moment) {
+        self.backbone.append(ticket, draft, level, now);
+        self.waiting += 1;
+    }
+
+    fn head(&mut self, topic: &TopicName) {
+        self.backbone.head(topic);
+    }
+
+    fn follow(&mut self, topic: &TopicName) {
+        self.backbone.follow(topic);
+    }
+
+    fn unfollow(&mut self, topic: &TopicName) {
+        self.backbone.unfollow(topic);
+    }
+
+    fn read(&mut self, ticket: Ticket, topic: &TopicName, wanted: ReadWanted) {
+        self.backbone.read(ticket, topic, wanted);
+    }
+
+    fn poll_event(&mut self) -> Option<BackboneEvent> {
+        loop {
+            if let Some(event) = self.backbone.poll_event() {
+                self.waiting -= usize::from(!matches!(event, BackboneEvent::Head { .. }));
+                return Some(event);
+            }
+            if self.waiting == 0 {
+                return None;
+            }
+            match self.mail.recv_timeout(Duration::from_secs(10)) {
+                Ok(StoreMail::Written(written)) => self.backbone.handle_written(written),
+                other => panic!("the log does not answer: {other:?}"),
+            }
+        }
+    }
+}
+
+fn topic(name: &str) -> TopicName {
+    TopicName::parse(name, &Limits::default()).expect("valid")
+}
+
+fn draft(name: &str, text: &str) -> Draft {
+    let payload = Payload::new(PayloadKind::Text, text.as_bytes());
+    Draft { topic: topic(name), payload, idempotency_key: None, expected: None }
+}
+
+fn moment() -> Moment {
+    Moment { elapsed: Duration::from_secs(1), unix_ms: 1_000 }
+}
+
+fn sequences(publications: &[Publication]) -> Vec<u64> {
+    publications.iter().map(|publication| publication.sequence().get()).collect()
+}
+
+#[test]
+fn it_keeps_the_contract() {
+    let mut folders = Vec::new();
+    contract::check(|| {
+        folders.push(Folder::new());
+        Disk::open(&folders.last().expect("just made").0)
+    });
+}
+
+#[test]
+fn a_reopened_store_goes_on_where_it_was() {
+    let folder = Folder::new();
+    let mut disk = Disk::open(&folder.0);
+    for number in 1..=5 {
+        disk.publish("a/b", &format!("a{number}"));
+    }
+    let keyed = Draft { idempotency_key: Some("k".into()), ..draft("c", "c1") };
+    disk.append(Ticket(1), keyed, AckLevel::Disk, moment());
+    assert!(matches!(disk.poll_event(), Some(BackboneEvent::Kept { .. })));
+    disk.close();
+
+    let opened = open_at(&folder.0, "e2");
+    assert_eq!((opened.epoch.as_str(), opened.records), ("e1", 6), "the epoch stays");
+    assert_eq!(opened.damage, Vec::<String>::new());
+    let found = opened.topics.iter().find(|found| found.topic == topic("a/b")).expect("is there");
+    assert_eq!(sequences(&found.newest), [1, 2, 3, 4, 5]);
+    let mut disk = Disk::of(opened, 1_000);
+    assert_eq!(disk.publish("a/b", "a6").sequence.get(), 6);
+    let again = Draft { idempotency_key: Some("k".into()), ..draft("c", "c1") };
+    disk.append(Ticket(2), again, AckLevel::Disk, moment());
+    assert!(matches!(disk.poll_event(), Some(BackboneEvent::Repeated { .. })), "keys stay");
+    assert_eq!(sequences(&disk.read("a/b", 2, 3)), [3, 4, 5]);
+    assert_eq!(sequences(&disk.read("a/b", 6, 3)), [0u64; 0]);
+    disk.close();
+}
+
+#[test]
+fn only_so_many_stay_as_the_policy_says() {
+    let folder = Folder::new();
+    let mut disk = Disk::of(open_at(&folder.0, "e1"), 3);
+    for _ in 0..10 {
+        disk.publish("a", "x");
+    }
+    assert_eq!(sequences(&disk.read("a", 0, 100)), [8, 9, 10]);
+    disk.close();
+    let opened = open_at(&folder.0, "e2");
+    assert_eq!(opened.damage, Vec::<String>::new(), "what was let go is no damage");
+    assert_eq!(sequences(&opened.topics[0].newest), [8, 9, 10]);
+}
+
+#[test]
+fn a_second_one_is_refused_while_the_first_is_open() {
+    let folder = Folder::new();
+    let first = open_at(&folder.0, "e1");
+    let held = |_: &TopicName| (1, 1);
+    let error = open(&folder.0, &Epoch::new("e2"), &Limits::default(), &held).err();
+    let text = error.expect("it is locked").text;
+    assert!(text.contains("another process has it open") && text.contains("store.path"), "{text}");
+    drop(first);
+    open_at(&folder.0, "e2");
+}
+
+#[test]
+fn a_path_that_is_no_directory_is_a_clear_error() {
+    let held = |_: &TopicName| (1, 1);
+    let error = open(Path::new("/proc/nowhere"), &Epoch::new("e"), &Limits::default(), &held).err();
+    let text = error.expect("it cannot be made").text;
+    assert!(text.contains("/proc/nowhere") && text.contains("check that"), "{text}");
+}
+
+/// Flips one bit of a payload that stands somewhere in the store's files.
+fn flip_a_bit_of(folder: &Path, needle: &[u8]) -> bool {
+    let mut is_found = false;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).expect("readable").flatten().map(|it| it.path()) {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let mut bytes = std::fs::read(&path).expect("readable");
+            let at = bytes.windows(needle.len()).position(|window| window == needle);
+            if let Some(at) = at {
+                bytes[at] ^= 1;
+                std::fs::write(&path, bytes).expect("writable");
+                is_found = true;
+            }
+        }
+    }
+    is_found
+}
+
+#[test]
+fn a_flipped_bit_is_told_and_no_position_is_given_twice() {
+    let folder = Folder::new();
+    let mut disk = Disk::open(&folder.0);
+    for number in 1..=5 {
+        disk.publish("a", &format!("payload number {number} of many"));
+    }
+    disk.close();
+    assert!(flip_a_bit_of(&folder.0, b"payload number 3"), "the payload stands in a file");
+    let held = |_: &TopicName| (100, 1 << 20);
+    match open(&folder.0, &Epoch::new("e2"), &Limits::default(), &held) {
+        // The journal's own check found it: whatever followed is gone, and that is said.
+        Ok(opened) => {
+            assert!(!opened.damage.is_empty(), "damage is never silent");
+            let head = opened.topics.first().map_or(0, |found| found.head.get());
+            assert!(opened.epoch.as_str() == "e2" || head == 5, "{head} {:?}", opened.damage);
+        }
+        Err(error) => assert!(error.text.contains("damaged"), "{error}"),
+    }
+}

@@ -1,0 +1,108 @@
+//! Publications that memory does not hold any more, fetched for a session that reads a topic afresh.
+
+use model::{AckLevel, Publication, Sequence, TopicName};
+
+use crate::encoder::Encoder;
+use crate::history::History;
+use crate::hub::Hub;
+use crate::index::{SessionIndex, TopicIndex};
+use crate::topic::Topic;
+
+/// The hub's name for one page that it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageTicket {
+    session: SessionIndex,
+    serial: u32,
+}
+
+/// Publications that a session needs from the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PageWanted {
+    /// To be given back with them.
+    pub page: PageTicket,
+    /// Which topic.
+    pub topic: TopicName,
+    /// After what.
+    pub after: Sequence,
+    /// At most so many.
+    pub count: usize,
+}
+
+/// A page of the topic that a session reads afresh first.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub topic: TopicIndex,
+    serial: u32,
+    /// `None` until it arrives.
+    pub publications: Option<Vec<Publication>>,
+}
+
+/// Publications in a page.
+const PAGE_LEN: usize = 256;
+
+impl Page {
+    /// Whether the store has nothing after what this page holds.
+    pub(crate) fn is_last(&self) -> bool {
+        self.publications.as_ref().is_some_and(|publications| publications.len() < PAGE_LEN)
+    }
+}
+
+impl<E: Encoder> Hub<E> {
+    /// Whether publications of a topic after `after` are on disk and not in memory.
+    pub(crate) fn is_beyond_memory(&self, topic: &Topic, after: Sequence) -> bool {
+        if self.policy(topic.policy).ack != AckLevel::Disk {
+            return false;
+        }
+        let oldest = topic.history.as_deref().and_then(History::oldest);
+        oldest.map_or(topic.head, |oldest| oldest.sequence().back(1)) > after
+    }
+
+    /// Asks for the page that a session needs to read on, unless it was asked for already.
+    pub(crate) fn want_page(&mut self, index: SessionIndex) {
+        let Some(replay) = self.sessions.at(index).replay.as_deref() else { return };
+        let Some(wanted) = replay.todo.front().copied() else { return };
+        let Some(topic) = self.topics.get(wanted.topic) else { return };
+        if !self.is_beyond_memory(topic, wanted.after) {
+            return;
+        }
+        let is_read = |page: &Page| match &page.publications {
+            None => false,
+            Some(publications) => {
+                !page.is_last()
+                    && publications.last().is_none_or(|last| last.sequence() <= wanted.after)
+            }
+        };
+        let page = replay.page.as_ref().filter(|page| page.topic == wanted.topic);
+        if page.is_some_and(|page| !is_read(page)) {
+            return;
+        }
+        let name = topic.name.clone();
+        self.pages_asked = self.pages_asked.wrapping_add(1);
+        let serial = self.pages_asked;
+        let page = PageTicket { session: index, serial };
+        let replay = self.sessions.at_mut(index).replay.as_mut().expect("it has one");
+        replay.page = Some(Page { topic: wanted.topic, serial, publications: None });
+        let (topic, after) = (name, wanted.after);
+        self.pages.push_back(PageWanted { page, topic, after, count: PAGE_LEN });
+    }
+
+    /// The next page that must be fetched from the store.
+    pub fn poll_page(&mut self) -> Option<PageWanted> {
+        self.pages.pop_front()
+    }
+
+    /// Hears a page: the publications after what was asked, oldest first; fewer than asked when the
+    /// store has no more.
+    pub fn handle_page(&mut self, ticket: PageTicket, publications: Vec<Publication>) {
+        let Some(session) = self.sessions.get_mut(ticket.session) else { return };
+        let Some(page) = session.replay.as_mut().and_then(|replay| replay.page.as_mut()) else {
+            return;
+        };
+        if page.serial == ticket.serial {
+            page.publications = Some(publications);
+            if !session.is_blocked {
+                self.flush.queue(ticket.session, session);
+            }
+        }
+    }
+}

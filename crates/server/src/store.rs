@@ -1,0 +1,107 @@
+//! The durable store: opened before the shards start, closed after they ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use backbone::{Deliver, Log, StoreMail, StoredTopic};
+use engine::MailSender;
+use hub::home_shard;
+use model::{AckLevel, Epoch, TopicName, TopicPolicy};
+
+use crate::config::Config;
+use crate::mail::ShardMail;
+use crate::server::StartError;
+
+/// What one shard gets of the store.
+pub struct DiskParts {
+    /// Its hold on the log.
+    pub store: Box<dyn backbone::Store>,
+    /// The life of the store's numbering.
+    pub epoch: Epoch,
+    /// The topics that are at home on the shard.
+    pub topics: Vec<StoredTopic>,
+}
+
+/// The running store.
+pub(crate) struct Store {
+    log: Log,
+    is_closing: Arc<AtomicBool>,
+}
+
+type Opened = (Option<Store>, Vec<Option<DiskParts>>);
+
+impl Store {
+    /// Opens the configured store, if there is one, and shares its topics out.
+    pub(crate) fn open(
+        config: &Config,
+        new_epoch: &str,
+        shard_count: u16,
+        peers: &[MailSender<ShardMail>],
+    ) -> Result<Opened, StartError> {
+        let Some(path) = &config.store else {
+            return Ok((None, (0..shard_count).map(|_| None).collect()));
+        };
+        let held = |topic: &TopicName| {
+            let policy = policy_of(config, topic);
+            (policy.held_count(), policy.history_bytes)
+        };
+        let opened = backbone::open(path, &Epoch::new(new_epoch), &config.limits, &held)
+            .map_err(|error| StartError::new(error.to_string()))?;
+        for line in &opened.damage {
+            tracing::error!(store = %path.display(), "damaged: {line}");
+        }
+        let (topics, records, epoch) = (opened.topics.len(), opened.records, opened.epoch.clone());
+        tracing::info!(store = %path.display(), topics, records, %epoch, "store open");
+        let is_closing = Arc::new(AtomicBool::new(false));
+        let deliver = peers.iter().map(|peer| deliver_to(peer.clone(), &is_closing)).collect();
+        let (log, topics) = Log::start(opened, deliver, &config.limits)
+            .map_err(|error| crate::server::cannot("start the store", error, "free some memory"))?;
+        let (durable, others): (Vec<_>, Vec<_>) = topics
+            .into_iter()
+            .partition(|topic| policy_of(config, &topic.topic).ack == AckLevel::Disk);
+        if !others.is_empty() {
+            let count = others.len();
+            tracing::warn!(count, "topics in the store are durable no more by policy: left alone");
+        }
+        let mut disks: Vec<DiskParts> = (0..shard_count)
+            .map(|shard| DiskParts {
+                store: Box::new(log.store(usize::from(shard))),
+                epoch: epoch.clone(),
+                topics: Vec::new(),
+            })
+            .collect();
+        for topic in durable {
+            disks[usize::from(home_shard(&topic.topic, shard_count).0)].topics.push(topic);
+        }
+        Ok((Some(Self { log, is_closing }), disks.into_iter().map(Some).collect()))
+    }
+
+    /// Waits until all that was handed over is on disk. The shards must have ended.
+    pub(crate) fn close(self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+        self.log.finish();
+    }
+}
+
+fn policy_of(config: &Config, topic: &TopicName) -> TopicPolicy {
+    let rule = config.policies.iter().find(|rule| rule.selector.matches(topic.as_str()));
+    rule.map_or_else(TopicPolicy::default, |rule| rule.policy.clone())
+}
+
+/// Mails what the store tells, and waits where a mailbox is full: none of it may be lost, unless
+/// nobody is there any more to hear it.
+fn deliver_to(peer: MailSender<ShardMail>, is_closing: &Arc<AtomicBool>) -> Deliver {
+    const PAUSE: Duration = Duration::from_micros(200);
+    let is_closing = Arc::clone(is_closing);
+    Box::new(move |mail: StoreMail| {
+        let mut mail = ShardMail::Store(mail);
+        while let Err(back) = peer.send(mail) {
+            if is_closing.load(Ordering::Relaxed) {
+                return;
+            }
+            mail = back;
+            std::thread::sleep(PAUSE);
+        }
+    })
+}
