@@ -9,12 +9,13 @@ use serde_json::Value;
 use crate::Faults;
 
 /// Licences that ask for no more than ours. Of `A OR B` one is enough, of `A AND B` both count.
-const ALLOWED: [&str; 12] = [
+const ALLOWED: [&str; 13] = [
     "MIT",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
+    "BSL-1.0",
     "ISC",
     "Zlib",
     "0BSD",

@@ -36,6 +36,8 @@ pub struct Shard<I> {
     pub(crate) connections: Chunks<Connection>,
     /// Sockets of which more may be received than was: their events were told already.
     unread: VecDeque<Socket>,
+    /// Connections about HTTP, and some that were: the sweep drops those that became sessions.
+    pub(crate) requests: Vec<(Socket, u32)>,
     /// Connections to be closed once they took what waits for them, or when the time is up.
     pub(crate) closing: Vec<Closing>,
     pub(crate) pending: Slab<PendingPublish>,
@@ -183,6 +185,7 @@ impl<I: Io> Shard<I> {
             disk,
             connections: Chunks::default(),
             unread: VecDeque::new(),
+            requests: Vec::new(),
             closing: Vec::new(),
             pending: Slab::new(),
             reads: Slab::new(),
@@ -272,6 +275,7 @@ impl<I: Io> Shard<I> {
             heard_at: self.now.coarse_seconds(),
             state: State::Head(Vec::new()),
         };
+        self.requests.push((socket, connection.serial));
         self.connections.put(socket.0 as usize, connection);
     }
 

@@ -1,4 +1,4 @@
-//! Once a second: who was silent too long, or takes too long to ask.
+//! Once a second: who takes too long to ask; and in turn, which sessions were silent too long.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use engine::{Io, Socket};
 use model::{Code, Refusal};
 use protocol::websocket::encode_ping;
 
-use crate::connection::State;
+use crate::connection::{Connection, State};
 use crate::shard::Shard;
 
 /// What to do about a connection.
@@ -17,28 +17,54 @@ enum Verdict {
     Silent,
 }
 
+/// Seconds in which every session is looked at once: often enough for limits of this many times that.
+const LOOKS_PER_LIMIT: u64 = 8;
+
 impl<I: Io> Shard<I> {
-    /// Looks at every connection once.
+    /// Looks at every connection that is about HTTP, and at a share of the sessions: of millions,
+    /// most have nothing to be told, and only reading of each costs.
     pub(crate) fn sweep(&mut self, now: u32) {
-        for index in 0..self.connections.end() {
+        let requests = std::mem::take(&mut self.requests);
+        for (socket, serial) in requests {
+            let is_it = |connection: &&mut Connection| connection.serial == serial;
+            let Some(connection) = self.connection(socket).filter(is_it) else { continue };
+            if matches!(connection.state, State::Native(_)) {
+                continue;
+            }
+            self.requests.push((socket, serial));
+            self.look_at(socket, now);
+        }
+        let limits = &self.config.limits;
+        let shortest = limits.ping_after_ms.min(limits.silence_ms).as_secs();
+        let period = (shortest / LOOKS_PER_LIMIT).clamp(1, 60) as usize;
+        let end = self.connections.end();
+        let share = end.div_ceil(period);
+        let first = (now as usize % period) * share;
+        for index in first..(first + share).min(end) {
             let socket = Socket(index as u32);
-            match self.judge(socket, now) {
-                None => {}
-                Some(Verdict::Idle) => self.drop_connection(socket),
-                Some(Verdict::Slow) => {
-                    let text = "cannot wait any longer for the request: it took longer than \
-                                request_ms; send it faster";
-                    self.refuse_http(socket, &Refusal::new(Code::SlowRequest, text));
-                }
-                Some(Verdict::Ping) => self.ping(socket),
-                Some(Verdict::Silent) => {
-                    let text = "closing: nothing was heard for silence_ms, not even a pong; \
-                                connect again";
-                    let refusal = Refusal::new(Code::Silent, text);
-                    self.close_native(socket, &refusal, refusal.code.number());
-                    if self.connection(socket).is_some_and(|c| matches!(c.state, State::Echo(_))) {
-                        self.drop_connection(socket);
-                    }
+            if matches!(self.connection(socket), Some(Connection { state: State::Native(_), .. })) {
+                self.look_at(socket, now);
+            }
+        }
+    }
+
+    fn look_at(&mut self, socket: Socket, now: u32) {
+        match self.judge(socket, now) {
+            None => {}
+            Some(Verdict::Idle) => self.drop_connection(socket),
+            Some(Verdict::Slow) => {
+                let text = "cannot wait any longer for the request: it took longer than \
+                            request_ms; send it faster";
+                self.refuse_http(socket, &Refusal::new(Code::SlowRequest, text));
+            }
+            Some(Verdict::Ping) => self.ping(socket),
+            Some(Verdict::Silent) => {
+                let text = "closing: nothing was heard for silence_ms, not even a pong; \
+                            connect again";
+                let refusal = Refusal::new(Code::Silent, text);
+                self.close_native(socket, &refusal, refusal.code.number());
+                if self.connection(socket).is_some_and(|c| matches!(c.state, State::Echo(_))) {
+                    self.drop_connection(socket);
                 }
             }
         }
