@@ -20,10 +20,19 @@ usage: cargo xtask TASK
   floors       crates import only from floors below their own
   purity       no clock, socket, thread or unsafe code where there must be none
   licences     dependencies are under licences that go with ours; lists doubled versions
-  links        documents link only to what exists";
+  links        documents link only to what exists
+
+  sim [--seeds N] [--first SEED]   whole nodes under simulation, with kills: not part of check";
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();
+    if task == "sim" {
+        let mut arguments = vec!["run", "--quiet", "--release", "--package", "tidegate-sim", "--"];
+        let rest: Vec<String> = std::env::args().skip(2).collect();
+        arguments.extend(rest.iter().map(String::as_str));
+        let faults = cargo(&root(), &arguments);
+        return if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let all = ["format", "floors", "purity", "links", "licences", "lint"];
     let tasks: &[&str] = match all.iter().position(|known| *known == task) {
         Some(at) => &all[at..=at],

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
-use model::{Code, Refusal, Selector, Sequence, TopicName};
+use model::{Code, HistoryPage, HistoryStart, Refusal, Selector, Sequence, TopicName};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::error::{ApiError, json_header, no_answer};
-use crate::question::{HistoryPage, HistoryStart, Question, Shards};
+use crate::question::{Question, Shards};
 use crate::router::SHARD_ANSWER_MAX;
 use crate::topics::{check_read, payload_of};
 

@@ -18,5 +18,5 @@ mod topics;
 
 pub use counters::ShardCounters;
 pub use exchange::{Answer, Exchange, run};
-pub use question::{HistoryPage, HistoryStart, Listed, Published, Question, Shards, Value};
+pub use question::{Listed, Published, Question, Shards, Value};
 pub use router::router;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    AckLevel, Draft, Limits, Position, Principal, Publication, Refusal, Selector, Sequence,
-    TopicName,
+    AckLevel, Draft, HistoryPage, HistoryStart, Limits, Position, Principal, Publication, Refusal,
+    Selector, TopicName,
 };
 use tokio::sync::oneshot;
 
@@ -74,30 +74,6 @@ pub struct Value {
     pub position: Position,
     /// The publication.
     pub publication: Publication,
-}
-
-/// Where a page of a history begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HistoryStart {
-    /// After this sequence.
-    After(Sequence),
-    /// So that it ends before this sequence.
-    Before(Sequence),
-    /// So that it ends with the newest, this many.
-    Last(u64),
-    /// With the first that is not older than this, in milliseconds since 1970.
-    Since(u64),
-}
-
-/// A page of a topic's history, oldest first.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HistoryPage {
-    /// Where the topic stands.
-    pub position: Position,
-    /// The sequence that the page comes after; what is missing between is not kept any more.
-    pub after: Sequence,
-    /// The publications.
-    pub publications: Vec<Publication>,
 }
 
 /// A topic in a listing.

@@ -13,9 +13,6 @@ use crate::{
     Backbone, BackboneEvent, ReadWanted, Record, Store, StoreFault, StoredTopic, Ticket, Written,
 };
 
-/// How many publications of a topic stay on disk: the policy's `history_count`.
-pub type KeptOnDisk = Box<dyn Fn(&TopicName) -> usize + Send>;
-
 /// Orders durable publications of the topics that are at home on one shard.
 ///
 /// A number is given when a draft arrives and told once its record is on disk. What was not told does
@@ -25,7 +22,6 @@ pub struct DiskBackbone<S> {
     epoch: Epoch,
     topics: HashMap<TopicName, Numbering, RandomState>,
     keys: KeyWindow,
-    kept: KeptOnDisk,
     /// Appends whose fate is unknown, in the order in which they were handed to the store.
     pending: VecDeque<Pending>,
     events: VecDeque<BackboneEvent>,
@@ -52,13 +48,7 @@ enum Pending {
 
 impl<S: Store> DiskBackbone<S> {
     /// A backbone over `store`, which held `topics` when it was opened.
-    pub fn new(
-        store: S,
-        epoch: Epoch,
-        topics: &[StoredTopic],
-        limits: &Limits,
-        kept: KeptOnDisk,
-    ) -> Self {
+    pub fn new(store: S, epoch: Epoch, topics: &[StoredTopic], limits: &Limits) -> Self {
         let mut keys = KeyWindow::new(limits);
         let mut known: Vec<_> = topics
             .iter()
@@ -77,7 +67,6 @@ impl<S: Store> DiskBackbone<S> {
             epoch,
             topics: topics.iter().map(numbering).collect(),
             keys,
-            kept,
             pending: VecDeque::new(),
             events: VecDeque::new(),
             fault: None,
@@ -211,7 +200,6 @@ impl<S: Store> Backbone for DiskBackbone<S> {
             topic_number: known.number,
             publication: publication.clone(),
             idempotency_key: idempotency_key.clone(),
-            forget_through: sequence.back((self.kept)(&topic).max(1) as u64),
         };
         if self.store.write(record).is_err() {
             let text = "cannot keep the publication now: store_records_in_flight_max records wait \
@@ -242,7 +230,10 @@ impl<S: Store> Backbone for DiskBackbone<S> {
     fn read(&mut self, ticket: Ticket, topic: &TopicName, wanted: ReadWanted) {
         match self.topics.get(topic) {
             Some(known) => self.store.read(ticket.0, known.number, wanted),
-            None => self.events.push_back(BackboneEvent::Read { ticket, publications: Vec::new() }),
+            None => {
+                let publications = Vec::new();
+                self.events.push_back(BackboneEvent::Read { ticket, publications });
+            }
         }
     }
 

@@ -17,8 +17,6 @@ pub struct Record {
     pub publication: Publication,
     /// The key that it counts once under, if any.
     pub idempotency_key: Option<Box<str>>,
-    /// Records of the topic up to here are no longer wanted.
-    pub forget_through: Sequence,
 }
 
 /// A record read back.
@@ -143,7 +141,6 @@ mod tests {
             topic_number: 5,
             publication: publication.clone(),
             idempotency_key: Some("k".into()),
-            forget_through: Sequence::START,
         };
         let (key, value) = (record.key(), record.value());
         let stored = read(&key, &value).expect("whole");

@@ -10,8 +10,8 @@ use model::{
     TopicName,
 };
 use tidegate_backbone::{
-    Backbone, BackboneEvent, DiskBackbone, Log, LogStore, Opened, ReadWanted, StoreMail, Ticket,
-    contract, open,
+    Backbone, BackboneEvent, DiskBackbone, Log, LogStore, Opened, ReadWanted, Retention,
+    RetentionOf, StoreMail, Ticket, contract, open,
 };
 
 /// A directory that goes with the test.
@@ -34,8 +34,21 @@ impl Drop for Folder {
 }
 
 fn open_at(path: &Path, epoch: &str) -> Opened {
+    open_with(path, epoch, all())
+}
+
+fn open_with(path: &Path, epoch: &str, retention: RetentionOf) -> Opened {
     let held = |_: &TopicName| (100, 1 << 20);
-    open(path, &Epoch::new(epoch), &Limits::default(), &held).expect("it opens")
+    open(path, &Epoch::new(epoch), &Limits::default(), &held, retention).expect("it opens")
+}
+
+/// Everything stays.
+fn all() -> RetentionOf {
+    keep(Retention { count: u64::MAX, bytes: u64::MAX, age: None })
+}
+
+fn keep(retention: Retention) -> RetentionOf {
+    Box::new(move |_| retention)
 }
 
 /// A backbone whose answers are waited for.
@@ -48,10 +61,10 @@ struct Disk {
 
 impl Disk {
     fn open(path: &Path) -> Self {
-        Self::of(open_at(path, "e1"), 1_000)
+        Self::of(open_at(path, "e1"))
     }
 
-    fn of(opened: Opened, kept: usize) -> Self {
+    fn of(opened: Opened) -> Self {
         let (tell, mail) = channel();
         let epoch = opened.epoch.clone();
         let deliver: Vec<tidegate_backbone::Deliver> = vec![Box::new(move |mail| {
@@ -60,8 +73,7 @@ impl Disk {
         })];
         let (log, topics) = Log::start(opened, deliver, &Limits::default()).expect("threads");
         let store = log.store(0);
-        let kept = Box::new(move |_: &TopicName| kept);
-        let backbone = DiskBackbone::new(store, epoch, &topics, &Limits::default(), kept);
+        let backbone = DiskBackbone::new(store, epoch, &topics, &Limits::default());
         Self { backbone, mail, log: Some(log), waiting: 0 }
     }
 
@@ -78,7 +90,7 @@ impl Disk {
         let wanted = ReadWanted { after, since_ms: 0, count };
         self.backbone.read(Ticket(9), &topic(name), wanted);
         match self.mail.recv_timeout(Duration::from_secs(10)) {
-            Ok(StoreMail::Read { ticket: 9, publications }) => publications,
+            Ok(StoreMail::Read { ticket: 9, publications, .. }) => publications,
             other => panic!("no page: {other:?}"),
         }
     }
@@ -172,7 +184,7 @@ fn a_reopened_store_goes_on_where_it_was() {
     assert_eq!(opened.damage, Vec::<String>::new());
     let found = opened.topics.iter().find(|found| found.topic == topic("a/b")).expect("is there");
     assert_eq!(sequences(&found.newest), [1, 2, 3, 4, 5]);
-    let mut disk = Disk::of(opened, 1_000);
+    let mut disk = Disk::of(opened);
     assert_eq!(disk.publish("a/b", "a6").sequence.get(), 6);
     let again = Draft { idempotency_key: Some("k".into()), ..draft("c", "c1") };
     disk.append(Ticket(2), again, AckLevel::Disk, moment());
@@ -185,11 +197,11 @@ fn a_reopened_store_goes_on_where_it_was() {
 #[test]
 fn only_so_many_stay_as_the_policy_says() {
     let folder = Folder::new();
-    let mut disk = Disk::of(open_at(&folder.0, "e1"), 3);
+    let three = Retention { count: 3, bytes: u64::MAX, age: None };
+    let mut disk = Disk::of(open_with(&folder.0, "e1", keep(three)));
     for _ in 0..10 {
         disk.publish("a", "x");
     }
-    assert_eq!(sequences(&disk.read("a", 0, 100)), [8, 9, 10]);
     disk.close();
     let opened = open_at(&folder.0, "e2");
     assert_eq!(opened.damage, Vec::<String>::new(), "what was let go is no damage");
@@ -197,11 +209,52 @@ fn only_so_many_stay_as_the_policy_says() {
 }
 
 #[test]
+fn old_records_go_while_nobody_publishes_and_the_numbering_goes_on() {
+    let folder = Folder::new();
+    let age = Some(Duration::from_millis(300));
+    let brief = Retention { count: u64::MAX, bytes: u64::MAX, age };
+    let (opened, started) = (open_with(&folder.0, "e1", keep(brief)), std::time::SystemTime::now());
+    let mut disk = Disk::of(opened);
+    let unix_ms = started.duration_since(std::time::UNIX_EPOCH).expect("later").as_millis() as u64;
+    for _ in 0..100 {
+        let now = Moment { elapsed: Duration::ZERO, unix_ms };
+        disk.append(Ticket(1), draft("a", "x"), AckLevel::Disk, now);
+        assert!(matches!(disk.poll_event(), Some(BackboneEvent::Kept { .. })));
+    }
+    let is_gone = |disk: &mut Disk| sequences(&disk.read("a", 0, 100)) == [100];
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while !is_gone(&mut disk) {
+        assert!(std::time::Instant::now() < until, "old records stay");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    disk.close();
+    let mut disk = Disk::of(open_with(&folder.0, "e2", keep(brief)));
+    assert_eq!(disk.publish("a", "x").sequence.get(), 101);
+    disk.close();
+}
+
+#[test]
+fn a_tighter_retention_takes_hold_when_the_store_is_opened() {
+    let folder = Folder::new();
+    let mut disk = Disk::open(&folder.0);
+    for number in 0..1_000 {
+        disk.publish("a", &format!("{number:010}"));
+    }
+    disk.close();
+    let tight = Retention { count: u64::MAX, bytes: 5_000, age: None };
+    Disk::of(open_with(&folder.0, "e2", keep(tight))).close();
+    let mut disk = Disk::open(&folder.0);
+    let kept = sequences(&disk.read("a", 0, 1_000));
+    assert_eq!((kept.len(), kept.first()), (500, Some(&501)));
+    disk.close();
+}
+
+#[test]
 fn a_second_one_is_refused_while_the_first_is_open() {
     let folder = Folder::new();
     let first = open_at(&folder.0, "e1");
     let held = |_: &TopicName| (1, 1);
-    let error = open(&folder.0, &Epoch::new("e2"), &Limits::default(), &held).err();
+    let error = open(&folder.0, &Epoch::new("e2"), &Limits::default(), &held, all()).err();
     let text = error.expect("it is locked").text;
     assert!(text.contains("another process has it open") && text.contains("store.path"), "{text}");
     drop(first);
@@ -211,7 +264,8 @@ fn a_second_one_is_refused_while_the_first_is_open() {
 #[test]
 fn a_path_that_is_no_directory_is_a_clear_error() {
     let held = |_: &TopicName| (1, 1);
-    let error = open(Path::new("/proc/nowhere"), &Epoch::new("e"), &Limits::default(), &held).err();
+    let error =
+        open(Path::new("/proc/nowhere"), &Epoch::new("e"), &Limits::default(), &held, all()).err();
     let text = error.expect("it cannot be made").text;
     assert!(text.contains("/proc/nowhere") && text.contains("check that"), "{text}");
 }
@@ -248,7 +302,7 @@ fn a_flipped_bit_is_told_and_no_position_is_given_twice() {
     disk.close();
     assert!(flip_a_bit_of(&folder.0, b"payload number 3"), "the payload stands in a file");
     let held = |_: &TopicName| (100, 1 << 20);
-    match open(&folder.0, &Epoch::new("e2"), &Limits::default(), &held) {
+    match open(&folder.0, &Epoch::new("e2"), &Limits::default(), &held, all()) {
         // The journal's own check found it: whatever followed is gone, and that is said.
         Ok(opened) => {
             assert!(!opened.damage.is_empty(), "damage is never silent");

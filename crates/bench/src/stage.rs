@@ -16,7 +16,7 @@ use crate::run::Context;
 use crate::sample::{Cpu, Memory};
 use crate::scenario::Reading;
 use crate::shared::Shared;
-use crate::swarm::{Swarm, SwarmPlan, TopicsOf};
+use crate::swarm::{Manner, Swarm, SwarmPlan, TopicsOf};
 use crate::target::{Needs, Target};
 use crate::tun::TunSwarm;
 use crate::watch::{self, Look};
@@ -102,7 +102,7 @@ impl<'a> Stage<'a> {
         &mut self,
         clients: std::ops::Range<usize>,
         sample_every: usize,
-        reopens: bool,
+        manner: Manner,
     ) -> Result<(), String> {
         let plan = SwarmPlan {
             clients: clients.len(),
@@ -111,7 +111,7 @@ impl<'a> Stage<'a> {
             dialect: Arc::clone(&self.target.dialect),
             topics_of: self.topics_of(),
             sample_every,
-            reopens,
+            manner,
         };
         let (began, before) = (Instant::now(), self.shared.live());
         self.swarms.push(Swarm::start(&plan, &self.context.cores, &self.shared));
@@ -288,18 +288,20 @@ impl<'a> Stage<'a> {
 }
 
 fn phases_json(names: &[&'static str], findings: &Findings) -> Value {
-    let phases = names.iter().zip(&findings.latency_ns).map(|(name, histogram)| {
-        let curve: Vec<[f64; 2]> = histogram
-            .iter_quantiles(2)
-            .map(|at| [at.quantile_iterated_to(), at.value_iterated_to() as f64 / 1e6])
-            .collect();
-        json!({
-            "name": name,
-            "latency_ms": latency_json(histogram, 1e6),
-            "latency_curve_ms": curve,
-        })
-    });
-    phases.collect()
+    names.iter().zip(&findings.latency_ns).map(|(name, found)| phase_json(name, found)).collect()
+}
+
+/// The latencies of a phase, in nanoseconds, with their curve for the plot.
+pub(crate) fn phase_json(name: &str, histogram: &Histogram<u64>) -> Value {
+    let curve: Vec<[f64; 2]> = histogram
+        .iter_quantiles(2)
+        .map(|at| [at.quantile_iterated_to(), at.value_iterated_to() as f64 / 1e6])
+        .collect();
+    json!({
+        "name": name,
+        "latency_ms": latency_json(histogram, 1e6),
+        "latency_curve_ms": curve,
+    })
 }
 
 fn checks_json(findings: &Findings) -> Value {

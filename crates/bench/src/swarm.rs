@@ -52,9 +52,19 @@ pub(crate) struct SwarmPlan {
     pub topics_of: TopicsOf,
     /// Of so many clients one gets a histogram of its own; 0 for none.
     pub sample_every: usize,
-    /// Whether connections come and go by plan: what fails is opened again and is no fault, and
-    /// what they are told late is no latency.
-    pub reopens: bool,
+    pub manner: Manner,
+}
+
+/// How clients behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// They stay and read.
+    Steady,
+    /// They come and go by plan: what fails is opened again and is no fault, and what they are told
+    /// late is no latency.
+    ComesAndGoes,
+    /// They stop reading by plan, with so small a receive buffer that the server notices soon.
+    Stalls,
 }
 
 /// Running threads of clients.
@@ -261,6 +271,10 @@ impl Clients {
             let source = Ipv4Addr::new(127, 1 + high, low, 1);
             rustix::net::bind(&socket, &SocketAddrV4::new(source, 0)).map_err(failed)?;
         }
+        if self.plan.manner == Manner::Stalls {
+            const BYTES: usize = 4096;
+            rustix::net::sockopt::set_socket_recv_buffer_size(&socket, BYTES).map_err(failed)?;
+        }
         match rustix::net::connect(&socket, &self.plan.address) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(failed(error)),
@@ -298,7 +312,7 @@ impl Clients {
         let client = &mut self.clients[index];
         let Some(socket) = &client.socket else { return };
         if !matches!(rustix::net::sockopt::socket_error(socket), Ok(Ok(()))) {
-            self.findings.checks.refused += u64::from(!self.plan.reopens);
+            self.findings.checks.refused += u64::from(self.plan.manner != Manner::ComesAndGoes);
             return self.fail(index);
         }
         client.stage = match self.plan.dialect.is_websocket() {
@@ -312,7 +326,7 @@ impl Clients {
 
     fn fail(&mut self, index: usize) {
         self.close(index);
-        if self.plan.reopens {
+        if self.plan.manner == Manner::ComesAndGoes {
             self.to_open.push_back(index as u32);
         }
     }
@@ -375,7 +389,7 @@ impl Clients {
     }
 
     fn handle_closed(&mut self, index: usize) {
-        self.findings.checks.closed += u64::from(!self.plan.reopens);
+        self.findings.checks.closed += u64::from(self.plan.manner != Manner::ComesAndGoes);
         self.fail(index);
     }
 
@@ -387,7 +401,8 @@ impl Clients {
                 None => return 0,
                 Some(Ok(end)) => end,
                 Some(Err(_)) => {
-                    self.findings.checks.refused += u64::from(!self.plan.reopens);
+                    self.findings.checks.refused +=
+                        u64::from(self.plan.manner != Manner::ComesAndGoes);
                     self.fail(index);
                     return bytes.len();
                 }
@@ -400,7 +415,7 @@ impl Clients {
             }
         }
         let (now_ns, phase) = (self.shared.now_ns(), self.shared.phase());
-        let is_timed = !self.plan.reopens;
+        let is_timed = self.plan.manner != Manner::ComesAndGoes;
         let client = &mut self.clients[index];
         let (findings, shared) = (&mut self.findings, &self.shared);
         let (mut is_ready, mut replies) = (false, Vec::new());

@@ -33,6 +33,8 @@ pub(crate) struct Target {
     pub name: String,
     pub shards: usize,
     pub processes: Vec<u32>,
+    /// From its start until it listened; not known of one that runs elsewhere.
+    pub started_in: Duration,
 }
 
 /// What a run needs of its server.
@@ -103,7 +105,8 @@ impl Target {
         let address = addresses.find(SocketAddr::is_ipv4);
         let address = address.ok_or_else(|| format!("cannot measure {url}: no IPv4; {how}"))?;
         let dialect = dialect("tidegate")?;
-        Ok(Self { child: None, address, dialect, name: url.into(), shards: 0, processes: vec![] })
+        let (name, processes, started_in) = (url.into(), vec![], Duration::ZERO);
+        Ok(Self { child: None, address, dialect, name, shards: 0, processes, started_in })
     }
 
     fn spawn(
@@ -121,29 +124,31 @@ impl Target {
         let _ = sched_setaffinity(None, &before);
         let child = child.map_err(|error| cannot(&format!("start {name}"), &error))?;
         let pid = child.id();
-        let name = name.to_owned();
-        let mut target =
-            Self { child: Some(child), address, dialect, name, shards, processes: vec![pid] };
+        let (name, processes, started_in) = (name.to_owned(), vec![pid], Duration::ZERO);
+        let child = Some(child);
+        let mut target = Self { child, address, dialect, name, shards, processes, started_in };
         target.await_listening()?;
         target.processes = family(pid);
         Ok(target)
     }
 
     fn await_listening(&mut self) -> Result<(), String> {
-        let until = Instant::now() + Duration::from_secs(30);
-        while Instant::now() < until {
+        const PATIENCE: Duration = Duration::from_secs(300);
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
             let ended = self.child.as_mut().map(Child::try_wait);
             if let Some(Ok(Some(status))) = ended {
                 return Err(format!("{} ended at its start: {status}", self.name));
             }
             if TcpStream::connect(self.address).is_ok() {
+                self.started_in = began.elapsed();
                 // It listens; one that forks its workers has done so a moment later.
                 std::thread::sleep(Duration::from_millis(300));
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(format!("{} did not listen within 30 s", self.name))
+        Err(format!("{} did not listen within 300 s", self.name))
     }
 
     /// Whether it is a Tidegate, with counters to be asked.
@@ -200,7 +205,7 @@ impl Drop for Target {
     }
 }
 
-fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
+pub(crate) fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")?;

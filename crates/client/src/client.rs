@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use model::{
-    Code, Command, CommandId, Draft, Event, Gap, Hello, Position, Publish, Refusal, Selector,
-    Subscribe, TopicName, Unsubscribe,
+    Acknowledge, Code, Command, CommandId, Draft, Event, Gap, Hello, Position, Publish, Refusal,
+    Selector, Subscribe, SubscriberName, TopicName, Unsubscribe,
 };
 use protocol::native::ServerRecord;
 
@@ -45,6 +45,11 @@ pub enum Update {
         id: CommandId,
         /// Its place.
         position: Position,
+    },
+    /// Positions of a named subscriber are on disk.
+    Acknowledged {
+        /// Which command, as `acknowledge` answered.
+        id: CommandId,
     },
     /// A command was refused.
     Refused {
@@ -167,6 +172,17 @@ impl Client {
         id
     }
 
+    /// Tells the server how far the subscriber called `name` came, so that a later
+    /// [`Subscribe`] under that name starts there; `Update::Acknowledged` or `Update::Refused` with
+    /// the same id follows. Nothing does if the connection breaks before: acknowledge again.
+    pub fn acknowledge(
+        &mut self,
+        name: SubscriberName,
+        positions: Vec<(TopicName, Position)>,
+    ) -> CommandId {
+        self.say(&Command::Acknowledge(Acknowledge { name, positions }))
+    }
+
     /// Publishes without acknowledgement.
     pub fn publish_unacknowledged(&mut self, drafts: impl IntoIterator<Item = Draft>) {
         let State::Connected(connection) = &mut self.state else { return };
@@ -244,6 +260,9 @@ impl Client {
                 id.map(|id| unanswered.remove(&id));
                 subscriptions.handle_refused(id);
                 updates.push_back(Update::Refused { id, refusal });
+            }
+            ServerRecord::Event(Event::Acknowledged { id: Some(id) }) => {
+                updates.push_back(Update::Acknowledged { id });
             }
             ServerRecord::Event(Event::Closing { retry_after_ms, .. }) => {
                 *retry_after = Duration::from_millis(retry_after_ms);

@@ -15,5 +15,5 @@ mod tracker;
 pub use backoff::Backoff;
 pub use client::{Client, ClientOptions, Update};
 pub use connection::ConnectError;
-pub use subscriptions::SubscriptionState;
-pub use tracker::{Message, Tracker};
+pub use subscriptions::{SubscriptionState, Subscriptions};
+pub use tracker::{Message, Told, Tracker};

@@ -4,7 +4,7 @@
 //! command until the answer, then `Live`; a break takes it back to `Waiting`. A refusal, or an
 //! unsubscribe, ends it.
 
-use model::{CommandId, Position, Selector, Subscribe, TopicName};
+use model::{CommandId, Position, Selector, Start, Subscribe, TopicName};
 
 /// What a subscription is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,27 +23,29 @@ struct Subscription {
     wanted: Subscribe,
     asked_as: Option<CommandId>,
     state: SubscriptionState,
+    /// It was live once: what comes next must join on to what was read.
+    was_live: bool,
 }
 
 /// All subscriptions of one client.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Subscriptions {
+pub struct Subscriptions {
     all: Vec<Subscription>,
 }
 
 impl Subscriptions {
     /// Adds one; what has the same selectors is replaced.
-    pub(crate) fn add(&mut self, wanted: Subscribe, asked_as: Option<CommandId>) {
+    pub fn add(&mut self, wanted: Subscribe, asked_as: Option<CommandId>) {
         self.all.retain(|known| known.wanted.selectors != wanted.selectors);
         let state = match asked_as {
             Some(_) => SubscriptionState::Asked,
             None => SubscriptionState::Waiting,
         };
-        self.all.push(Subscription { wanted, asked_as, state });
+        self.all.push(Subscription { wanted, asked_as, state, was_live: false });
     }
 
     /// Ends what was subscribed with `selector`; answers whether there was such a thing.
-    pub(crate) fn remove(&mut self, selector: &Selector) -> bool {
+    pub fn remove(&mut self, selector: &Selector) -> bool {
         let mut found = false;
         for known in &mut self.all {
             let before = known.wanted.selectors.len();
@@ -54,45 +56,50 @@ impl Subscriptions {
         found
     }
 
-    /// What to say on a new connection, each with the positions it resumes from.
-    pub(crate) fn wanted(&self, positions: &[(TopicName, Position)]) -> Vec<Subscribe> {
-        let wanted = self.all.iter().map(|known| &known.wanted);
-        let resumed = wanted.map(|wanted| {
+    /// What to say on a new connection, each with the positions it resumes from. A topic without a
+    /// position came into being meanwhile: all of it is news.
+    pub fn wanted(&self, positions: &[(TopicName, Position)]) -> Vec<Subscribe> {
+        let resumed = self.all.iter().map(|Subscription { wanted, was_live, .. }| {
+            let start = if *was_live { Start::All } else { wanted.start };
             let reads =
                 |topic: &TopicName| wanted.selectors.iter().any(|s| s.matches(topic.as_str()));
             let positions = positions.iter().filter(|(topic, _)| reads(topic)).cloned().collect();
-            Subscribe { positions, ..wanted.clone() }
+            Subscribe { start, positions, ..wanted.clone() }
         });
         resumed.collect()
     }
 
     /// Notes that the subscription at `index` was asked for.
-    pub(crate) fn handle_asked(&mut self, index: usize, id: CommandId) {
+    pub fn handle_asked(&mut self, index: usize, id: CommandId) {
         if let Some(known) = self.all.get_mut(index) {
             (known.asked_as, known.state) = (Some(id), SubscriptionState::Asked);
         }
     }
 
-    pub(crate) fn handle_subscribed(&mut self, id: Option<CommandId>) {
+    /// Notes that the server answered.
+    pub fn handle_subscribed(&mut self, id: Option<CommandId>) {
         for known in self.all.iter_mut().filter(|known| known.asked_as == id) {
-            known.state = SubscriptionState::Live;
+            (known.state, known.was_live) = (SubscriptionState::Live, true);
         }
     }
 
-    pub(crate) fn handle_refused(&mut self, id: Option<CommandId>) {
+    /// Forgets what the server refused.
+    pub fn handle_refused(&mut self, id: Option<CommandId>) {
         let is_it = |known: &Subscription| {
             known.state == SubscriptionState::Asked && id.is_some() && known.asked_as == id
         };
         self.all.retain(|known| !is_it(known));
     }
 
-    pub(crate) fn handle_disconnect(&mut self) {
+    /// Notes that the connection is gone: everything has to be asked for again.
+    pub fn handle_disconnect(&mut self) {
         for known in &mut self.all {
             (known.asked_as, known.state) = (None, SubscriptionState::Waiting);
         }
     }
 
-    pub(crate) fn state(&self, selector: &Selector) -> Option<SubscriptionState> {
+    /// What the subscription with `selector` is at.
+    pub fn state(&self, selector: &Selector) -> Option<SubscriptionState> {
         let mut all = self.all.iter();
         all.find(|known| known.wanted.selectors.contains(selector)).map(|known| known.state)
     }
@@ -100,7 +107,7 @@ impl Subscriptions {
 
 #[cfg(test)]
 mod tests {
-    use model::{Epoch, Limits, Sequence, Start, SubscribeOptions};
+    use model::{Epoch, Limits, Sequence, SubscribeOptions};
 
     use super::*;
 
@@ -113,6 +120,7 @@ mod tests {
             selectors: vec![selector(text)],
             start: Start::Snapshot,
             positions: Vec::new(),
+            name: None,
             options: SubscribeOptions::default(),
         }
     }

@@ -12,7 +12,9 @@ use protocol::native::{ServerRecord, TopicRef};
 pub struct Message {
     /// Where it was published.
     pub topic: TopicName,
-    /// Its place there.
+    /// The life of the numbering.
+    pub epoch: Epoch,
+    /// Its place in that.
     pub sequence: Sequence,
     /// What the payload is.
     pub kind: PayloadKind,
@@ -22,14 +24,19 @@ pub struct Message {
 
 /// What a record means for the reader.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Told {
+pub enum Told {
+    /// The next publication of its topic.
     Message(Message),
+    /// Publications that cannot be had any more.
     Gap(Gap),
     /// A resume was answered: whether everything after the position follows.
     Resumed {
+        /// Which topic.
         topic: TopicName,
+        /// False if a gap comes first.
         recovered: bool,
     },
+    /// Nothing new.
     Nothing,
 }
 
@@ -52,7 +59,7 @@ impl Tracker {
     }
 
     /// Takes a record in and tells what it means. A publication taken before means nothing.
-    pub(crate) fn handle_record(&mut self, record: ServerRecord<'_>) -> Vec<Told> {
+    pub fn handle_record(&mut self, record: ServerRecord<'_>) -> Vec<Told> {
         match record {
             ServerRecord::Event(Event::Subscribed(subscribed)) => {
                 subscribed.topics.into_iter().map(|topic| self.start(topic)).collect()
@@ -73,8 +80,8 @@ impl Tracker {
                     return vec![];
                 }
                 position.sequence = sequence;
-                let payload = payload.into_owned();
-                vec![Told::Message(Message { topic, sequence, kind, payload })]
+                let (epoch, payload) = (position.epoch.clone(), payload.into_owned());
+                vec![Told::Message(Message { topic, epoch, sequence, kind, payload })]
             }
             _ => vec![],
         }

@@ -24,6 +24,9 @@ pub(crate) enum CatchUpStep {
     Replay { entry: usize, after: Sequence, is_finished: bool },
     /// Every delivery up to this one that concerns it.
     Delivery(u64),
+    /// The same, and the topic must be read afresh after `after`: this shard lost publications of it
+    /// that the store still has.
+    Rewind { delivery: u64, topic: TopicIndex, after: Sequence },
 }
 
 /// A membership that is behind: it has everything up to `cursor` and may read up to `bound`.
@@ -174,7 +177,7 @@ impl<E: Encoder> Hub<E> {
             builder.record(record, step(after));
         }
         let is_joined = !self.is_beyond_memory(topic, after);
-        (is_joined || page.is_last()).then_some(after)
+        (is_joined || page.ends_at(after)).then_some(after)
     }
 
     /// Reads the recent deliveries that the session lacks, in the order in which they happened.
@@ -197,11 +200,14 @@ impl<E: Encoder> Hub<E> {
             if builder.out.len() - start > CATCH_UP_BYTES {
                 return;
             }
-            self.read_delivery(session, &lags, number, builder, &told);
+            if !self.read_delivery(session, &lags, number, builder, &told) {
+                return;
+            }
         }
         builder.silent(CatchUpStep::Delivery(last));
     }
 
+    /// Reads one delivery; answers whether the next may be read too.
     fn read_delivery(
         &self,
         session: &Session,
@@ -209,24 +215,24 @@ impl<E: Encoder> Hub<E> {
         number: u64,
         builder: &mut Builder<'_, E, CatchUpStep>,
         told: &Told,
-    ) {
-        let Some(delivery) = self.deliveries.get(number) else { return };
-        let Some(topic) = self.topics.get(delivery.topic) else { return };
+    ) -> bool {
+        let Some(delivery) = self.deliveries.get(number) else { return true };
+        let Some(topic) = self.topics.get(delivery.topic) else { return true };
         if number <= topic.since {
-            return;
+            return true;
         }
         let Some(lag) = lags
             .iter()
             .filter(|lag| lag.cursor < number && number <= lag.bound)
             .find(|lag| self.is_read_by(topic, lag.audience))
         else {
-            return;
+            return true;
         };
         let through = delivery.what.through();
         let is_known = told.replayed.contains(&delivery.topic)
             || session.replay.as_ref().is_some_and(|replay| replay.has(delivery.topic, through));
         if is_known {
-            return;
+            return true;
         }
         let audience = self.audiences.at(lag.audience);
         let step = CatchUpStep::Delivery(number);
@@ -246,10 +252,16 @@ impl<E: Encoder> Hub<E> {
                 builder.record(record, step);
             }
             What::Announcement { .. } if audience.selects_plainly(topic.name.as_str()) => {}
+            What::Gap { after, .. } if self.is_on_disk(topic) => {
+                let (delivery, topic, after) = (number, delivery.topic, *after);
+                builder.silent(CatchUpStep::Rewind { delivery, topic, after });
+                return false;
+            }
             what => write_event(&self.topics, delivery.topic, what, |record| {
                 builder.record(record, step);
             }),
         }
+        true
     }
 
     /// The numbers of the deliveries that concern a session with few topics, asked of the topics
@@ -326,7 +338,14 @@ impl<E: Encoder> Hub<E> {
                     replay.advance(entry, after, is_finished);
                     replay.done_at = newest;
                 }
-                CatchUpStep::Delivery(number) => {
+                CatchUpStep::Delivery(number) | CatchUpStep::Rewind { delivery: number, .. } => {
+                    if let CatchUpStep::Rewind { topic, after, .. } = mark.step {
+                        let replay = session.replay.get_or_insert_default();
+                        let after = replay.done.get(&topic).map_or(after, |done| after.max(*done));
+                        let (gap, reason, announce) = (None, GapReason::Lagged, false);
+                        let recovered = None;
+                        replay.add(ReplayTopic { topic, after, gap, reason, announce, recovered });
+                    }
                     for membership in &mut session.memberships {
                         let lag = lags.iter().find(|lag| lag.audience == membership.audience);
                         if let Some(lag) = lag {
@@ -357,10 +376,15 @@ impl<E: Encoder> Hub<E> {
     fn large_rest_of_step(&self, index: SessionIndex, step: CatchUpStep) -> Option<LargeRest> {
         match step {
             CatchUpStep::Delivery(number) => self.large_rest(number, Form::Full, 0),
+            CatchUpStep::Rewind { .. } => None,
             CatchUpStep::Replay { entry, after, .. } => {
                 let replay = self.sessions.at(index).replay.as_ref()?;
-                let topic = self.topics.get(replay.todo.get(entry)?.topic)?;
-                let publication = topic.history.as_ref()?.after(after.back(1)).next()?;
+                let index = replay.todo.get(entry)?.topic;
+                let topic = self.topics.get(index)?;
+                let fetched = replay.page.as_ref().filter(|page| page.topic == index);
+                let fetched = fetched.and_then(|page| page.publication(after));
+                let kept = || topic.history.as_ref()?.after(after.back(1)).next();
+                let publication = fetched.or_else(kept)?;
                 Some(LargeRest {
                     topic: topic.name.clone(),
                     number: topic.number,
@@ -464,7 +488,8 @@ impl<E: Encoder> Hub<E> {
             }
             Place::After(after) => (after, None),
             Place::Lost(to) => {
-                if self.policy(topic.policy).lagged == Lagged::Close {
+                // On disk nothing is lost: it comes back and resumes from its positions.
+                if self.policy(topic.policy).lagged == Lagged::Close || self.is_on_disk(topic) {
                     let why =
                         format!("the history of `{}` no longer reaches back to it", topic.name);
                     return self.close_slow(index, &why);
@@ -548,7 +573,7 @@ pub(crate) fn write_event(
             start: *start,
             recovered: None,
         })),
-        What::Gap { to, reason } => write(Record::Event(&Event::Gap(Gap {
+        What::Gap { to, reason, .. } => write(Record::Event(&Event::Gap(Gap {
             topic: name,
             number,
             epoch,

@@ -22,8 +22,9 @@ pub(crate) enum What {
     Announcement {
         start: Sequence,
     },
-    /// The shard itself lost publications of it, the last of them being `to`.
+    /// The shard itself lost the publications of it after `after`, the last of them being `to`.
     Gap {
+        after: Sequence,
         to: Sequence,
         reason: GapReason,
     },

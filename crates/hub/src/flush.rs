@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 
 use crate::batch::{Builder, MadeRecords, Mark, Marked, begun_message};
 use crate::catch_up::{CatchUpStep, write_event};
-use crate::delivery::What;
+use crate::delivery::{Delivery, What};
 use crate::encoder::{Encoder, Form, Outlet, Record, Sent};
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, Slots};
@@ -279,10 +279,17 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Whether everything in a batch is still among the recent deliveries.
+    /// Whether a batch can be made for all members at once: everything in it is still among the
+    /// recent deliveries, and nothing in it must be fetched from the store for each.
     fn is_encodable(&self, index: WorkIndex) -> bool {
-        let oldest = self.flush.work(index).cut.first();
-        oldest.is_none_or(|oldest| self.deliveries.get(*oldest).is_some())
+        let mut cut = self.flush.work(index).cut.iter();
+        cut.all(|number| match self.deliveries.get(*number) {
+            None => false,
+            Some(Delivery { topic, what: What::Gap { .. } }) => {
+                !self.topics.get(*topic).is_some_and(|topic| self.is_on_disk(topic))
+            }
+            Some(_) => true,
+        })
     }
 
     /// Takes the members that lack a batch which can no longer be made out of step: each reads on

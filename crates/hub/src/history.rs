@@ -52,7 +52,7 @@ impl History {
         while self.kept.len() > stay {
             let oldest = &self.kept[0].publication;
             let is_wanted = self.kept.len() <= policy.held_count()
-                && self.bytes <= policy.history_bytes
+                && self.bytes <= policy.held_bytes()
                 && oldest_ms.is_none_or(|limit| oldest.unix_ms() >= limit);
             if is_wanted {
                 return;
@@ -158,7 +158,7 @@ mod tests {
         let whole = TopicPolicy::default();
         let cases = [
             (TopicPolicy { history_count: 2, ..whole.clone() }, vec![3, 4]),
-            (TopicPolicy { history_bytes: 35, ..whole.clone() }, vec![2, 3, 4]),
+            (TopicPolicy { history_bytes: Some(35), ..whole.clone() }, vec![2, 3, 4]),
             (
                 TopicPolicy { history_age: Some(Duration::from_millis(10)), ..whole.clone() },
                 vec![3, 4],

@@ -163,18 +163,21 @@ impl<E: Encoder> Hub<E> {
         self.sessions.at(session).encoding
     }
 
-    /// Forgets a session. Its index may be given to another one.
-    pub fn close_session(&mut self, session: SessionIndex) {
-        let audiences: Vec<AudienceIndex> = self
-            .sessions
-            .at(session)
-            .memberships
-            .iter()
-            .map(|membership| membership.audience)
-            .collect();
+    /// Takes a session out of everything that it reads: it gets what waits for it, and what it is
+    /// told from now on.
+    pub fn end_reading(&mut self, session: SessionIndex) {
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        known.replay = None;
+        let audiences: Vec<AudienceIndex> =
+            known.memberships.iter().map(|membership| membership.audience).collect();
         for audience in audiences {
             self.leave(session, audience);
         }
+    }
+
+    /// Forgets a session. Its index may be given to another one.
+    pub fn close_session(&mut self, session: SessionIndex) {
+        self.end_reading(session);
         self.sessions.remove(session);
         self.closing.retain(|(closing, _)| *closing != session);
     }

@@ -33,24 +33,47 @@ pub struct PageWanted {
 pub(crate) struct Page {
     pub topic: TopicIndex,
     serial: u32,
+    /// The publications after this one were asked for.
+    asked_after: Sequence,
     /// `None` until it arrives.
     pub publications: Option<Vec<Publication>>,
+}
+
+impl Page {
+    /// Whether the store said that it keeps nothing after `after`.
+    pub fn ends_at(&self, after: Sequence) -> bool {
+        self.asked_after == after && self.publications.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// The publication at `sequence`, if it is in this page.
+    pub fn publication(&self, sequence: Sequence) -> Option<&Publication> {
+        self.publications.as_ref()?.iter().find(|publication| publication.sequence() == sequence)
+    }
+
+    /// Whether another page must be fetched to read on after `after`.
+    fn is_read(&self, after: Sequence) -> bool {
+        let last = match &self.publications {
+            None => return false,
+            Some(publications) => {
+                publications.last().map_or(self.asked_after, Publication::sequence)
+            }
+        };
+        last <= after && !self.ends_at(after)
+    }
 }
 
 /// Publications in a page.
 const PAGE_LEN: usize = 256;
 
-impl Page {
-    /// Whether the store has nothing after what this page holds.
-    pub(crate) fn is_last(&self) -> bool {
-        self.publications.as_ref().is_some_and(|publications| publications.len() < PAGE_LEN)
-    }
-}
-
 impl<E: Encoder> Hub<E> {
+    /// Whether a topic's publications are on disk.
+    pub(crate) fn is_on_disk(&self, topic: &Topic) -> bool {
+        self.policy(topic.policy).ack == AckLevel::Disk
+    }
+
     /// Whether publications of a topic after `after` are on disk and not in memory.
     pub(crate) fn is_beyond_memory(&self, topic: &Topic, after: Sequence) -> bool {
-        if self.policy(topic.policy).ack != AckLevel::Disk {
+        if !self.is_on_disk(topic) {
             return false;
         }
         let oldest = topic.history.as_deref().and_then(History::oldest);
@@ -65,15 +88,8 @@ impl<E: Encoder> Hub<E> {
         if !self.is_beyond_memory(topic, wanted.after) {
             return;
         }
-        let is_read = |page: &Page| match &page.publications {
-            None => false,
-            Some(publications) => {
-                !page.is_last()
-                    && publications.last().is_none_or(|last| last.sequence() <= wanted.after)
-            }
-        };
         let page = replay.page.as_ref().filter(|page| page.topic == wanted.topic);
-        if page.is_some_and(|page| !is_read(page)) {
+        if page.is_some_and(|page| !page.is_read(wanted.after)) {
             return;
         }
         let name = topic.name.clone();
@@ -81,7 +97,8 @@ impl<E: Encoder> Hub<E> {
         let serial = self.pages_asked;
         let page = PageTicket { session: index, serial };
         let replay = self.sessions.at_mut(index).replay.as_mut().expect("it has one");
-        replay.page = Some(Page { topic: wanted.topic, serial, publications: None });
+        let asked_after = wanted.after;
+        replay.page = Some(Page { topic: wanted.topic, serial, asked_after, publications: None });
         let (topic, after) = (name, wanted.after);
         self.pages.push_back(PageWanted { page, topic, after, count: PAGE_LEN });
     }
@@ -91,8 +108,8 @@ impl<E: Encoder> Hub<E> {
         self.pages.pop_front()
     }
 
-    /// Hears a page: the publications after what was asked, oldest first; fewer than asked when the
-    /// store has no more.
+    /// Hears a page: the publications after what was asked, oldest first; none of them where the
+    /// store keeps nothing after it.
     pub fn handle_page(&mut self, ticket: PageTicket, publications: Vec<Publication>) {
         let Some(session) = self.sessions.get_mut(ticket.session) else { return };
         let Some(page) = session.replay.as_mut().and_then(|replay| replay.page.as_mut()) else {

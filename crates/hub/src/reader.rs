@@ -332,9 +332,9 @@ impl<E: Encoder> Hub<E> {
     /// Notes that this shard lost a topic's publications up to `to`, and tells its readers.
     pub(crate) fn take_gap(&mut self, index: TopicIndex, to: Sequence) {
         let topic = self.topics.at_mut(index);
-        topic.head = to;
+        let after = std::mem::replace(&mut topic.head, to);
         let readers = topic.readers.clone();
-        self.deliver(index, What::Gap { to, reason: GapReason::Lagged }, &readers);
+        self.deliver(index, What::Gap { after, to, reason: GapReason::Lagged }, &readers);
         let newest = self.deliveries.newest();
         let topic = self.topics.at_mut(index);
         topic.newest_delivery = newest;

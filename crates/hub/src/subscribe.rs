@@ -371,6 +371,7 @@ impl<E: Encoder> Hub<E> {
             }
             (None, Start::Snapshot) => newest_first,
             (None, Start::Now) => topic.head,
+            (None, Start::All) => Sequence::START,
             (None, Start::Last(count)) => topic.head.back(count).max(kept_after),
         };
         let described = SubscribedTopic { start: after, recovered, ..self.describe(index) };

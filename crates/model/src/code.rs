@@ -87,6 +87,10 @@ codes! {
     NotSubscribed = 4216, "not_subscribed", 404;
     /// The topic's newest sequence is not the one that the publisher expected.
     SequenceMismatch = 4217, "sequence_mismatch", 409;
+    /// The server has no store, which that needs.
+    NoStore = 4218, "no_store", 409;
+    /// The name's positions are of as many topics as they may be.
+    TooManyPositions = 4219, "too_many_positions", 429;
 
     /// The token is unknown.
     BadToken = 4300, "bad_token", 401;

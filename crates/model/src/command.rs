@@ -1,6 +1,6 @@
 //! What a peer asks of us, whatever dialect it said it in.
 
-use crate::{Conflation, Draft, Position, Selector, TopicName};
+use crate::{Conflation, Draft, HistoryQuery, Position, Selector, TopicName};
 
 /// A number by which a peer recognises the answer to its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +17,10 @@ pub enum Command {
     Unsubscribe(Unsubscribe),
     /// Has something to say.
     Publish(Publish),
+    /// Wants a page of what is kept of a topic.
+    History(HistoryQuery),
+    /// Came so far under a name.
+    Acknowledge(Acknowledge),
     /// Wants to know that we are there.
     Ping,
 }
@@ -41,8 +45,39 @@ pub struct Subscribe {
     pub start: Start,
     /// Where to resume in topics read before.
     pub positions: Vec<(TopicName, Position)>,
+    /// Under which name it acknowledges: where the name came to counts for topics that `positions`
+    /// does not name.
+    pub name: Option<SubscriberName>,
     /// How to read.
     pub options: SubscribeOptions,
+}
+
+/// How far a durable subscriber came.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Acknowledge {
+    /// Whose positions these are.
+    pub name: SubscriberName,
+    /// The last publication dealt with, of each topic.
+    pub positions: Vec<(TopicName, Position)>,
+}
+
+/// The name of a durable subscriber: 1 to 64 of the characters `A-Z a-z 0-9 . _ -`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SubscriberName(Box<str>);
+
+impl SubscriberName {
+    /// The name spelt `text`, if it is one.
+    pub fn parse(text: &str) -> Option<Self> {
+        const LEN_MAX: usize = 64;
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let is_name = (1..=LEN_MAX).contains(&text.len()) && text.bytes().all(is_plain);
+        is_name.then(|| Self(text.into()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// How a subscription is read. Part of what makes an audience.
@@ -62,6 +97,8 @@ pub enum Start {
     Now,
     /// With the newest so many that are kept.
     Last(u64),
+    /// With the first publication there ever was; what is not kept any more is a gap.
+    All,
 }
 
 /// A wish to read no more.

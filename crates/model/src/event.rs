@@ -1,6 +1,8 @@
 //! What we tell a peer, whatever dialect it is said in. Publications travel beside these.
 
-use crate::{AckLevel, CommandId, Epoch, Position, Refusal, Selector, Sequence, TopicName};
+use crate::{
+    AckLevel, CommandId, Epoch, HistoryPage, Position, Refusal, Selector, Sequence, TopicName,
+};
 
 /// What we tell a peer.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +50,20 @@ pub enum Event {
         id: Option<CommandId>,
         /// Code and sentence.
         refusal: Refusal,
+    },
+    /// Answers `history`.
+    History {
+        /// Which command.
+        id: Option<CommandId>,
+        /// Which topic.
+        topic: TopicName,
+        /// What was asked for.
+        page: HistoryPage,
+    },
+    /// Answers `acknowledge`: the positions are on disk.
+    Acknowledged {
+        /// Which command.
+        id: Option<CommandId>,
     },
     /// Answers `ping`.
     Pong {

@@ -8,6 +8,7 @@ mod access;
 mod code;
 mod command;
 mod event;
+mod history;
 mod limits;
 mod moment;
 mod policy;
@@ -19,9 +20,11 @@ mod topic;
 pub use access::{Action, Anonymous, Principal};
 pub use code::{Advice, Code, Refusal};
 pub use command::{
-    Command, CommandId, Hello, Publish, Start, Subscribe, SubscribeOptions, Unsubscribe,
+    Acknowledge, Command, CommandId, Hello, Publish, Start, Subscribe, SubscribeOptions,
+    SubscriberName, Unsubscribe,
 };
 pub use event::{Event, Gap, GapReason, Subscribed, SubscribedTopic};
+pub use history::{HistoryPage, HistoryQuery, HistoryStart};
 pub use limits::Limits;
 pub use moment::Moment;
 pub use policy::{AckLevel, Conflation, Lagged, PolicyRule, TopicPolicy};

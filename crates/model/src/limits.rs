@@ -106,6 +106,8 @@ limits! {
     idempotency_window_ms: Duration = Duration::from_secs(300);
     /// Records of durable topics that wait for the disk.
     store_records_in_flight_max: usize = 65_536;
+    /// Topics of which one durable subscriber's position is remembered.
+    subscriber_positions_max: usize = 1_000;
     /// Publications in one page of a history.
     history_page_len_max: usize = 1_000;
     /// Milliseconds that a request head, body or handshake may take to arrive.

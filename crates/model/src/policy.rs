@@ -13,10 +13,13 @@ pub struct TopicPolicy {
     pub history_count: usize,
     /// How old a kept publication may grow; the retained value stays.
     pub history_age: Option<Duration>,
-    /// How many payload bytes are kept; the retained value stays.
-    pub history_bytes: usize,
+    /// How many payload bytes are kept; the retained value stays. If `None`, 1 MiB in memory, and on
+    /// disk as many as `history_count` publications have.
+    pub history_bytes: Option<usize>,
     /// Of a topic on disk, how many publications memory holds too.
     pub memory_count: usize,
+    /// Of a topic on disk, how many payload bytes memory holds too.
+    pub memory_bytes: usize,
     /// What a reader that is behind may skip.
     pub conflation: Conflation,
     /// What happens to a reader that fell further behind than history reaches.
@@ -33,8 +36,9 @@ impl Default for TopicPolicy {
             retain: true,
             history_count: 100,
             history_age: None,
-            history_bytes: 1 << 20,
+            history_bytes: None,
             memory_count: 1_000,
+            memory_bytes: HELD_BYTES,
             conflation: Conflation::Off,
             lagged: Lagged::Gap,
             ack: AckLevel::Memory,
@@ -51,7 +55,20 @@ impl TopicPolicy {
             AckLevel::Disk => self.history_count.min(self.memory_count),
         }
     }
+
+    /// How many payload bytes are held in memory.
+    pub fn held_bytes(&self) -> usize {
+        match self.ack {
+            AckLevel::Memory => self.history_bytes.unwrap_or(HELD_BYTES),
+            AckLevel::Disk => {
+                self.history_bytes.map_or(self.memory_bytes, |b| b.min(self.memory_bytes))
+            }
+        }
+    }
 }
+
+/// Payload bytes of one topic that memory holds, unless a policy says otherwise.
+const HELD_BYTES: usize = 1 << 20;
 
 /// What a reader that is behind may skip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,9 +1,7 @@
 //! What WebSocket peers say, and what the hub is asked for it.
 
 use engine::{Io, Sent, Socket};
-use model::{
-    Action, Code, Command, CommandId, Event, Hello, Principal, Refusal, Selector, Subscribe,
-};
+use model::{Action, Code, Command, CommandId, Event, Hello, Principal, Refusal, Selector};
 use protocol::native::binary::{self, Decoded, IsBinary};
 use protocol::native::{Undecoded, json};
 use protocol::websocket::{
@@ -99,8 +97,14 @@ impl<I: Io> Shard<I> {
                 id,
                 match command {
                     Command::Hello(hello) => self.handle_hello(socket, id, hello, is_first),
-                    Command::Subscribe(wanted) => check_subscribe(&principal, &wanted)
-                        .and_then(|()| self.hub.subscribe(session, id, wanted)),
+                    Command::Subscribe(wanted) => check_read(&principal, &wanted.selectors)
+                        .and_then(|()| match wanted.name {
+                            Some(_) => self.subscribe_by_name(socket, &principal, id, wanted),
+                            None => self.hub.subscribe(session, id, wanted),
+                        }),
+                    Command::Acknowledge(acknowledged) => {
+                        self.acknowledge(socket, &principal, id, acknowledged)
+                    }
                     Command::Unsubscribe(unwanted) => self.hub.unsubscribe(session, id, unwanted),
                     Command::Publish(publish) => {
                         let serial = self.connection(socket).map_or(0, |open| open.serial);
@@ -108,6 +112,12 @@ impl<I: Io> Shard<I> {
                             let pending = PendingPublish::Session { socket, serial, id, is_binary };
                             self.publish(publish.draft, pending);
                         })
+                    }
+                    Command::History(query) => {
+                        let serial = self.connection(socket).map_or(0, |open| open.serial);
+                        let selector = Selector::of_topic(&query.topic);
+                        check_read(&principal, std::slice::from_ref(&selector))
+                            .map(|()| self.ask_history(socket, serial, id, query))
                     }
                     Command::Ping => {
                         self.hub.tell(session, &Event::Pong { id });
@@ -174,6 +184,8 @@ impl<I: Io> Shard<I> {
         let refusal = refusal.clone();
         let mut close = Vec::new();
         encode_close(close_code, &refusal.text, &mut close);
+        // What came after it would look like a hole to a client that was closed for its slowness.
+        self.hub.end_reading(session);
         self.hub.tell(session, &Event::Closing { refusal, retry_after_ms: RETRY_AFTER_MS });
         self.hub.tell_bytes(session, &close);
         self.end_native(socket);
@@ -238,13 +250,13 @@ impl<I: Io> Shard<I> {
     }
 }
 
-fn check_subscribe(principal: &Principal, wanted: &Subscribe) -> Result<(), Refusal> {
+fn check_read(principal: &Principal, selectors: &[Selector]) -> Result<(), Refusal> {
     let may = |selector: &Selector| principal.may(Action::Subscribe, selector);
-    let Some(refused) = wanted.selectors.iter().find(|selector| !may(selector)) else {
+    let Some(refused) = selectors.iter().find(|selector| !may(selector)) else {
         return Ok(());
     };
     let text = format!(
-        "cannot subscribe to `{refused}`: {} may not read all of it; present a token that may, or \
+        "cannot read `{refused}`: {} may not read all of it; present a token that may, or \
          use a narrower selector",
         principal.name
     );

@@ -16,6 +16,7 @@ mod publish;
 mod server;
 mod shard;
 mod store;
+mod subscribers;
 mod sweep;
 
 pub use access::Access;

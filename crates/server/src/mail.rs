@@ -3,7 +3,11 @@
 use admin::Question;
 use backbone::{StoreMail, Ticket};
 use hub::{HubMail, PageTicket, ShardIndex};
-use model::{AckLevel, Draft, Position, Publication, Refusal, Sequence, TopicName};
+use model::{
+    AckLevel, Draft, HistoryPage, HistoryQuery, Position, Publication, Refusal, Sequence, TopicName,
+};
+
+use crate::history::HistoryAsker;
 
 /// A message to a shard.
 #[derive(Debug)]
@@ -50,6 +54,45 @@ pub enum ShardMail {
         page: PageTicket,
         /// Oldest first.
         publications: Vec<Publication>,
+    },
+    /// Somebody wants a page of a topic that is at home here.
+    ReadHistory {
+        /// Which page.
+        query: HistoryQuery,
+        /// Who.
+        asker: HistoryAsker,
+    },
+    /// The answer to `ReadHistory`.
+    History {
+        /// Who asked.
+        asker: HistoryAsker,
+        /// The page.
+        page: HistoryPage,
+    },
+    /// A session of another shard subscribes under a name that is at home here.
+    ReadPositions {
+        /// Which shard.
+        from: ShardIndex,
+        /// The shard's number for the question.
+        slot: usize,
+        /// The topic that holds the name's positions.
+        topic: TopicName,
+    },
+    /// The answer to `ReadPositions`.
+    Positions {
+        /// The number of the question.
+        slot: usize,
+        /// What the name came to.
+        positions: Vec<(TopicName, Position)>,
+    },
+    /// A name that is at home here came further.
+    Remember {
+        /// The asking shard's number for it.
+        ticket: Ticket,
+        /// The topic that holds the name's positions.
+        topic: TopicName,
+        /// What was acknowledged.
+        positions: Vec<(TopicName, Position)>,
     },
     /// From the API.
     Question(Question),

@@ -5,13 +5,15 @@ use backbone::Ticket;
 use engine::{Io, Socket};
 use hub::{ShardIndex, home_shard};
 use model::{
-    Action, Code, CommandId, Draft, Event, Position, Principal, Refusal, Selector, TopicName,
+    Action, Code, CommandId, Draft, Event, HistoryQuery, Position, Principal, Refusal, Selector,
+    TopicName,
 };
 use protocol::native::binary::{self, IsBinary};
 use protocol::websocket::{MessageWriter, Opcode};
 use tokio::sync::oneshot;
 
 use crate::connection::{Connection, State};
+use crate::history::HistoryAsker;
 use crate::mail::{Appended, ShardMail};
 use crate::shard::Shard;
 
@@ -20,6 +22,8 @@ use crate::shard::Shard;
 pub(crate) enum PendingPublish {
     /// A session's command.
     Session { socket: Socket, serial: u32, id: Option<CommandId>, is_binary: IsBinary },
+    /// A session's acknowledgement.
+    Acknowledge { socket: Socket, serial: u32, id: Option<CommandId> },
     /// An HTTP request.
     Api(oneshot::Sender<Result<Published, Refusal>>),
 }
@@ -28,14 +32,15 @@ pub(crate) enum PendingPublish {
 const SLOT_BITS: u32 = 48;
 
 impl<I: Io> Shard<I> {
-    fn ticket_of(&self, slot: usize) -> Ticket {
+    /// A number under which what became of a publication comes back to whoever is `pending`.
+    pub(crate) fn await_publish(&mut self, pending: PendingPublish) -> Ticket {
+        let slot = self.pending.insert(pending);
         Ticket(u64::from(self.index.0) << SLOT_BITS | slot as u64)
     }
 
     /// Sends a draft to its home; whoever is `pending` hears what became of it.
     pub(crate) fn publish(&mut self, draft: Draft, pending: PendingPublish) {
-        let slot = self.pending.insert(pending);
-        let ticket = self.ticket_of(slot);
+        let ticket = self.await_publish(pending);
         let bytes_max = self.hub.policy_for(&draft.topic).payload_bytes_max;
         if let Some(bytes_max) = bytes_max.filter(|max| draft.payload.bytes().len() > *max) {
             let text = format!(
@@ -83,6 +88,7 @@ impl<I: Io> Shard<I> {
 
     /// Sends what became of a publication to the shard that it came from.
     pub(crate) fn route_appended(&mut self, ticket: Ticket, result: Result<Appended, Refusal>) {
+        self.settle_remembered(ticket);
         let origin = ShardIndex((ticket.0 >> SLOT_BITS) as u16);
         if origin == self.index {
             self.handle_appended(ticket, result);
@@ -104,6 +110,9 @@ impl<I: Io> Shard<I> {
                 });
                 // The request may have been given up meanwhile.
                 let _ = answer.send(published);
+            }
+            PendingPublish::Acknowledge { socket, serial, id } => {
+                self.answer_acknowledged(socket, serial, id, result.map(drop));
             }
             PendingPublish::Session { socket, serial, id, is_binary } => {
                 let connection = self.connection(socket).filter(|open| open.serial == serial);
@@ -156,7 +165,8 @@ impl<I: Io> Shard<I> {
                 let _ = answer.send(value);
             }
             Question::History { topic, start, limit, answer } => {
-                self.answer_history(&topic, start, limit, answer);
+                let query = HistoryQuery { topic, start, limit };
+                self.read_history(query, HistoryAsker::Api(answer));
             }
             Question::List { selector, after, limit, answer } => {
                 let topics = self.hub.list(&selector, after.as_ref(), limit).into_iter();

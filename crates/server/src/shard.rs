@@ -10,7 +10,7 @@ use backbone::{
 };
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
 use hub::{Chunks, Hub, HubMail, HubOptions, Outlet, ShardIndex};
-use model::{AckLevel, Code, Epoch, Moment, Position, Refusal, TopicName, TopicPolicy};
+use model::{AckLevel, Code, Epoch, Moment, Position, Refusal, TopicName};
 use slab::Slab;
 use tokio::sync::mpsc;
 
@@ -22,6 +22,7 @@ use crate::history::PendingRead;
 use crate::mail::ShardMail;
 use crate::publish::PendingPublish;
 use crate::store::DiskParts;
+use crate::subscribers::Subscribers;
 
 /// A shard, over real sockets or simulated ones.
 pub struct Shard<I> {
@@ -32,7 +33,7 @@ pub struct Shard<I> {
     pub(crate) access: Arc<Access>,
     pub(crate) hub: Hub<NativeEncoder>,
     memory: MemoryBackbone,
-    disk: Option<DiskBackbone<Box<dyn Store>>>,
+    pub(crate) disk: Option<DiskBackbone<Box<dyn Store>>>,
     pub(crate) connections: Chunks<Connection>,
     /// Sockets of which more may be received than was: their events were told already.
     unread: VecDeque<Socket>,
@@ -42,6 +43,7 @@ pub struct Shard<I> {
     pub(crate) closing: Vec<Closing>,
     pub(crate) pending: Slab<PendingPublish>,
     pub(crate) reads: Slab<PendingRead>,
+    pub(crate) subscribers: Subscribers,
     pub(crate) epoch: Epoch,
     mailbox: MailReceiver<ShardMail>,
     pub(crate) peers: Vec<MailSender<ShardMail>>,
@@ -118,13 +120,7 @@ fn open_disk(
     now: Moment,
 ) -> DiskBackbone<Box<dyn Store>> {
     let DiskParts { store, epoch, topics } = parts;
-    let policies = Arc::clone(config);
-    let kept = move |topic: &TopicName| {
-        let rules = &policies.policies;
-        let rule = rules.iter().find(|rule| rule.selector.matches(topic.as_str()));
-        rule.map_or_else(|| TopicPolicy::default().history_count, |rule| rule.policy.history_count)
-    };
-    let disk = DiskBackbone::new(store, epoch.clone(), &topics, &config.limits, Box::new(kept));
+    let disk = DiskBackbone::new(store, epoch.clone(), &topics, &config.limits);
     for StoredTopic { topic, head, newest, .. } in topics {
         let position = Position { epoch: epoch.clone(), sequence: head };
         hub.handle_stored(&topic, &position, newest, now);
@@ -189,6 +185,7 @@ impl<I: Io> Shard<I> {
             closing: Vec::new(),
             pending: Slab::new(),
             reads: Slab::new(),
+            subscribers: Subscribers::default(),
             epoch: epoch.clone(),
             mailbox,
             waiting: peers.iter().map(|_| VecDeque::new()).collect(),
@@ -415,7 +412,9 @@ impl<I: Io> Shard<I> {
             }
             BackboneEvent::NotKept { ticket, refusal } => self.route_appended(ticket, Err(refusal)),
             BackboneEvent::Head { topic, position } => self.hub.handle_head(&topic, &position),
-            BackboneEvent::Read { ticket, publications } => self.handle_read(ticket, publications),
+            BackboneEvent::Read { ticket, publications } => {
+                self.handle_read(ticket, publications);
+            }
         }
     }
 
@@ -453,7 +452,19 @@ impl<I: Io> Shard<I> {
                 ShardMail::FetchPage { from, page, topic, after, count } => {
                     self.fetch_page(from, page, &topic, after, count);
                 }
-                ShardMail::Page { page, publications } => self.hub.handle_page(page, publications),
+                ShardMail::Page { page, publications } => {
+                    self.hub.handle_page(page, publications);
+                }
+                ShardMail::ReadPositions { from, slot, topic } => {
+                    let positions = self.positions_of_name(&topic);
+                    self.mail_to(from, ShardMail::Positions { slot, positions });
+                }
+                ShardMail::Positions { slot, positions } => self.handle_positions(slot, positions),
+                ShardMail::Remember { ticket, topic, positions } => {
+                    self.remember(ticket, topic, positions);
+                }
+                ShardMail::ReadHistory { query, asker } => self.read_history(query, asker),
+                ShardMail::History { asker, page } => self.answer_history(asker, page),
                 ShardMail::Question(question) => self.handle_question(question),
                 ShardMail::Response(response) => self.handle_response(response),
                 ShardMail::Stop => self.stop(),

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use backbone::{Deliver, Log, StoreMail, StoredTopic};
+use backbone::{Deliver, Log, Retention, RetentionOf, StoreMail, StoredTopic};
 use engine::MailSender;
 use hub::home_shard;
-use model::{AckLevel, Epoch, TopicName, TopicPolicy};
+use model::{AckLevel, Epoch, PolicyRule, TopicName, TopicPolicy};
 
 use crate::config::Config;
 use crate::mail::ShardMail;
@@ -43,10 +43,11 @@ impl Store {
             return Ok((None, (0..shard_count).map(|_| None).collect()));
         };
         let held = |topic: &TopicName| {
-            let policy = policy_of(config, topic);
-            (policy.held_count(), policy.history_bytes)
+            let policy = policy_of(&config.policies, topic);
+            (policy.held_count(), policy.held_bytes())
         };
-        let opened = backbone::open(path, &Epoch::new(new_epoch), &config.limits, &held)
+        let retention = retention_of(config.policies.clone());
+        let opened = backbone::open(path, &Epoch::new(new_epoch), &config.limits, &held, retention)
             .map_err(|error| StartError::new(error.to_string()))?;
         for line in &opened.damage {
             tracing::error!(store = %path.display(), "damaged: {line}");
@@ -59,7 +60,7 @@ impl Store {
             .map_err(|error| crate::server::cannot("start the store", error, "free some memory"))?;
         let (durable, others): (Vec<_>, Vec<_>) = topics
             .into_iter()
-            .partition(|topic| policy_of(config, &topic.topic).ack == AckLevel::Disk);
+            .partition(|topic| policy_of(&config.policies, &topic.topic).ack == AckLevel::Disk);
         if !others.is_empty() {
             let count = others.len();
             tracing::warn!(count, "topics in the store are durable no more by policy: left alone");
@@ -84,9 +85,24 @@ impl Store {
     }
 }
 
-fn policy_of(config: &Config, topic: &TopicName) -> TopicPolicy {
-    let rule = config.policies.iter().find(|rule| rule.selector.matches(topic.as_str()));
+fn policy_of(policies: &[PolicyRule], topic: &TopicName) -> TopicPolicy {
+    let rule = policies.iter().find(|rule| rule.selector.matches(topic.as_str()));
     rule.map_or_else(TopicPolicy::default, |rule| rule.policy.clone())
+}
+
+/// What stays on disk of each topic. Of one that is durable no more by policy, everything.
+fn retention_of(policies: Vec<PolicyRule>) -> RetentionOf {
+    Box::new(move |topic| {
+        let policy = policy_of(&policies, topic);
+        match policy.ack {
+            AckLevel::Disk => Retention {
+                count: policy.history_count as u64,
+                bytes: policy.history_bytes.map_or(u64::MAX, |bytes| bytes as u64),
+                age: policy.history_age,
+            },
+            AckLevel::Memory => Retention { count: u64::MAX, bytes: u64::MAX, age: None },
+        }
+    })
 }
 
 /// Mails what the store tells, and waits where a mailbox is full: none of it may be lost, unless

@@ -4,12 +4,16 @@
 //! delays, tears messages into pieces, takes only part of what is sent, and drops connections.
 #![forbid(unsafe_code)]
 
+mod disk;
+mod kills;
 mod network;
 mod peer;
 mod random;
 mod world;
 
+pub use disk::{Lie, SharedDisk, SimDisk, SimStore};
+pub use kills::{KillOutcome, run_with_kills};
 pub use network::{Network, SimIo};
-pub use peer::SimPeer;
+pub use peer::{Bug, SimPeer};
 pub use random::Random;
 pub use world::{Outcome, run};

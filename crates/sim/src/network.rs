@@ -44,6 +44,9 @@ impl Network {
 
     /// Connects to a shard; answers the connection's number, used once only.
     pub fn connect(&mut self, shard: usize) -> u32 {
+        if self.events.len() <= shard {
+            self.events.resize_with(shard + 1, VecDeque::new);
+        }
         let number = self.links.len() as u32;
         self.links.push(Link { shard, room: ROOM_BYTES, is_open: true, ..Link::default() });
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -70,9 +73,23 @@ impl Network {
         link.to_client.drain(..count).collect()
     }
 
+    /// Whether bytes of the server wait to be received.
+    pub fn has_bytes_for(&self, number: u32) -> bool {
+        !self.links[number as usize].to_client.is_empty()
+    }
+
     /// Whether either side has closed.
     pub fn is_open(&self, number: u32) -> bool {
         self.links[number as usize].is_open
+    }
+
+    /// The server dies: every connection is gone, and nobody hears of what was under way.
+    pub fn cut_all(&mut self) {
+        for link in &mut self.links {
+            link.is_open = false;
+            link.to_server.clear();
+        }
+        self.events.iter_mut().for_each(VecDeque::clear);
     }
 
     /// The client goes away without a word.
@@ -101,7 +118,7 @@ impl Io for SimIo {
     fn wait(&mut self, _timeout: Option<Duration>) {}
 
     fn poll_event(&mut self) -> Option<IoEvent> {
-        self.network.borrow_mut().events[self.shard].pop_front()
+        self.network.borrow_mut().events.get_mut(self.shard)?.pop_front()
     }
 
     fn receive(&mut self, socket: Socket, buffer: &mut [u8]) -> Received {

@@ -1,10 +1,12 @@
-//! A client that checks everything it hears, and resumes from its positions when it comes back.
+//! A client: the SDK's own state machines on a simulated link, and beside them a checker that knows
+//! nothing of them.
 
 use std::collections::HashMap;
 
+use client::{Subscriptions, Told, Tracker};
 use model::{
-    Command, CommandId, Limits, Position, Selector, Sequence, Start, Subscribe, SubscribeOptions,
-    TopicName,
+    Command, CommandId, Event, Limits, Position, Selector, Sequence, Start, Subscribe,
+    SubscribeOptions, SubscribedTopic, TopicName,
 };
 use protocol::native::{ServerRecord, TopicRef, json};
 use protocol::websocket::{
@@ -14,6 +16,18 @@ use protocol::websocket::{
 
 const KEY: [u8; 16] = [7; 16];
 
+/// Faults that a client may be given, to see that the checker finds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bug {
+    /// It works.
+    #[default]
+    None,
+    /// When it comes back it does not say where it was.
+    ForgetsWhereItWas,
+    /// When it comes back it says that it has one publication more than it took.
+    ClaimsOneTooMany,
+}
+
 /// A client of the JSON dialect.
 #[derive(Debug, Default)]
 pub struct SimPeer {
@@ -21,44 +35,85 @@ pub struct SimPeer {
     pub link: Option<u32>,
     /// What it reads.
     pub selectors: Vec<Selector>,
+    /// Its fault.
+    pub bug: Bug,
     head: Vec<u8>,
     is_upgraded: bool,
     inbound: Inbound,
-    positions: HashMap<TopicName, Position>,
+    subscriptions: Subscriptions,
+    tracker: Tracker,
+    next_id: u64,
+    /// The checker: what was taken of each topic.
+    checked: HashMap<TopicName, Position>,
+    /// What it has to say: answers to pings.
+    pub unsent: Vec<u8>,
     /// Publications taken over all connections.
     pub taken: u64,
     /// Gaps that the server announced.
     pub gaps: u64,
+    /// What was taken, until somebody looks at it.
+    pub heard: Vec<(TopicName, Sequence, Vec<u8>)>,
+    /// Its publications that were acknowledged, until somebody looks at them.
+    pub published: Vec<(CommandId, Position)>,
+    /// Which of its publications were refused.
+    pub refused: Vec<CommandId>,
 }
 
+/// Ids of publications are below this one, those of other commands are not.
+const FIRST_ID: u64 = 1 << 40;
+
 impl SimPeer {
+    /// A client with a fault.
+    pub fn with(bug: Bug) -> Self {
+        Self { bug, ..Self::default() }
+    }
+
     /// Starts over on a new connection: the bytes to send first.
     pub fn handle_connect(&mut self, link: u32) -> Vec<u8> {
         self.link = Some(link);
         (self.head, self.is_upgraded, self.inbound) = (Vec::new(), false, Inbound::default());
+        self.unsent.clear();
+        self.tracker.handle_disconnect();
+        self.subscriptions.handle_disconnect();
         let mut bytes = Vec::new();
         encode_handshake_request("/v1/ws", "sim", KEY, Subprotocol::Json, None, &mut bytes);
-        if !self.selectors.is_empty() {
-            let positions = self.positions.iter().map(|(t, p)| (t.clone(), p.clone())).collect();
-            bytes.extend(self.subscribe_bytes(self.selectors.clone(), positions));
+        let mut positions = self.tracker.positions();
+        match self.bug {
+            Bug::None => {}
+            Bug::ForgetsWhereItWas => positions.clear(),
+            Bug::ClaimsOneTooMany => {
+                positions.iter_mut().for_each(|(_, at)| at.sequence = at.sequence.next());
+            }
+        }
+        for (index, mut wanted) in self.subscriptions.wanted(&positions).into_iter().enumerate() {
+            if self.bug == Bug::ForgetsWhereItWas {
+                wanted.start = Start::Snapshot;
+            }
+            let id = self.take_id();
+            self.subscriptions.handle_asked(index, id);
+            bytes.extend(frame_as(id, &Command::Subscribe(wanted)));
         }
         bytes
+    }
+
+    fn take_id(&mut self) -> CommandId {
+        self.next_id += 1;
+        CommandId(FIRST_ID + self.next_id)
     }
 
     /// Adds a selector: the bytes to send.
     pub fn subscribe(&mut self, selector: Selector) -> Vec<u8> {
         self.selectors.push(selector.clone());
-        self.subscribe_bytes(vec![selector], Vec::new())
-    }
-
-    fn subscribe_bytes(
-        &self,
-        selectors: Vec<Selector>,
-        positions: Vec<(TopicName, Position)>,
-    ) -> Vec<u8> {
-        let options = SubscribeOptions::default();
-        let wanted = Subscribe { selectors, start: Start::Snapshot, positions, options };
-        frame(&Command::Subscribe(wanted))
+        let wanted = Subscribe {
+            selectors: vec![selector],
+            start: Start::Snapshot,
+            positions: Vec::new(),
+            name: None,
+            options: SubscribeOptions::default(),
+        };
+        let id = self.take_id();
+        self.subscriptions.add(wanted.clone(), Some(id));
+        frame_as(id, &Command::Subscribe(wanted))
     }
 
     /// Takes bytes from the server.
@@ -80,57 +135,97 @@ impl SimPeer {
         while let Some(message) =
             inbound.poll_message(&mut input, Role::Client, &limits).expect("valid frames")
         {
-            if let Message::Text(text) = message {
-                let records = json::decode_server_message(text, &limits).expect("valid records");
-                records.into_iter().for_each(|record| self.handle_record(record));
+            match message {
+                Message::Text(text) => {
+                    let records = json::decode_server_message(text, &limits);
+                    let records = records.expect("valid records");
+                    records.into_iter().for_each(|record| self.handle_record(record));
+                }
+                Message::Ping(payload) => {
+                    encode_masked(Opcode::Pong, payload, [1, 2, 3, 4], &mut self.unsent);
+                }
+                _ => {}
             }
         }
         self.inbound = inbound;
     }
 
     fn handle_record(&mut self, record: ServerRecord<'_>) {
-        match record {
-            ServerRecord::Publication { topic: TopicRef::Name(name), sequence, .. } => {
-                let position = self
-                    .positions
-                    .iter_mut()
-                    .find(|(known, _)| known.as_str() == name)
-                    .unwrap_or_else(|| panic!("a publication of unannounced {name}"))
-                    .1;
-                let next = position.sequence.next();
-                assert_eq!(sequence.resolve(position.sequence), Some(next), "a hole in {name}");
-                position.sequence = next;
-                self.taken += 1;
+        match &record {
+            ServerRecord::Event(Event::Subscribed(subscribed)) => {
+                self.subscriptions.handle_subscribed(subscribed.id);
+                subscribed.topics.iter().for_each(|topic| self.check_start(topic));
             }
-            ServerRecord::Event(model::Event::Subscribed(subscribed)) => {
-                subscribed.topics.into_iter().for_each(|topic| self.start(topic));
-            }
-            ServerRecord::Event(model::Event::Topic(topic)) => self.start(topic),
-            ServerRecord::Event(model::Event::Gap(gap)) => {
-                let position = Position { epoch: gap.epoch, sequence: gap.to };
-                self.positions.insert(gap.topic, position);
+            ServerRecord::Event(Event::Topic(topic)) => self.check_start(topic),
+            ServerRecord::Event(Event::Gap(gap)) => {
+                let position = Position { epoch: gap.epoch.clone(), sequence: gap.to };
+                self.checked.insert(gap.topic.clone(), position);
                 self.gaps += 1;
             }
-            ServerRecord::Event(model::Event::Refused { refusal, .. }) => panic!("{refusal}"),
+            ServerRecord::Event(Event::Published { id: Some(id), position, .. }) => {
+                self.published.push((*id, position.clone()));
+            }
+            ServerRecord::Event(Event::Refused { id, refusal }) => match id {
+                Some(id) if id.0 < FIRST_ID => self.refused.push(*id),
+                _ => panic!("{refusal}"),
+            },
             _ => {}
+        }
+        let sent = self.check_publication(&record);
+        for told in self.tracker.handle_record(record) {
+            if let Told::Message(message) = told {
+                assert_eq!(
+                    Some((&message.topic, message.sequence)),
+                    sent.as_ref().map(|(t, s)| (t, *s))
+                );
+                self.heard.push((message.topic, message.sequence, message.payload));
+                self.taken += 1;
+            }
         }
     }
 
-    fn start(&mut self, topic: model::SubscribedTopic) {
-        let position = Position { epoch: topic.epoch, sequence: topic.start };
-        self.positions.insert(topic.topic, position);
+    /// Checks that a publication is the next one of its topic.
+    fn check_publication(&mut self, record: &ServerRecord<'_>) -> Option<(TopicName, Sequence)> {
+        let ServerRecord::Publication { topic: TopicRef::Name(name), sequence, .. } = record else {
+            return None;
+        };
+        let (topic, position) = self
+            .checked
+            .iter_mut()
+            .find(|(known, _)| known.as_str() == name)
+            .unwrap_or_else(|| panic!("a publication of unannounced {name}"));
+        let next = position.sequence.next();
+        let resolved = sequence.resolve(position.sequence);
+        assert_eq!(resolved, Some(next), "a hole in {name}, or something twice");
+        position.sequence = next;
+        Some((topic.clone(), next))
+    }
+
+    /// Checks that reading starts where it ended, if it ever began.
+    fn check_start(&mut self, topic: &SubscribedTopic) {
+        let position = Position { epoch: topic.epoch.clone(), sequence: topic.start };
+        let before = self.checked.insert(topic.topic.clone(), position);
+        if let Some(before) = before.filter(|before| before.epoch == topic.epoch) {
+            let name = &topic.topic;
+            assert_eq!(before.sequence, topic.start, "{name} goes on elsewhere than it ended");
+        }
     }
 
     /// The last sequence taken of a topic.
     pub fn last_of(&self, topic: &TopicName) -> Option<Sequence> {
-        self.positions.get(topic).map(|position| position.sequence)
+        self.checked.get(topic).map(|position| position.sequence)
     }
 }
 
 /// One command as a masked frame.
 pub(crate) fn frame(command: &Command) -> Vec<u8> {
+    frame_as(CommandId(1), command)
+}
+
+/// The same with an id of its own.
+pub(crate) fn frame_as(id: CommandId, command: &Command) -> Vec<u8> {
     let (mut text, mut bytes) = (Vec::new(), Vec::new());
-    json::append_command(Some(CommandId(1)), command, &mut text);
+    json::append_command(Some(id), command, &mut text);
     encode_masked(Opcode::Text, &text, [1, 2, 3, 4], &mut bytes);
     bytes
 }

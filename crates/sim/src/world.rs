@@ -153,6 +153,7 @@ impl World {
         if let Some(link) = self.peers[peer].link {
             let bytes = self.network.borrow_mut().receive(link, bytes_max);
             self.peers[peer].handle_bytes(&bytes);
+            self.peers[peer].heard.clear();
         }
     }
 
@@ -160,6 +161,7 @@ impl World {
         let link = self.publisher.link.expect("it stays connected");
         let bytes = self.network.borrow_mut().receive(link, usize::MAX);
         self.publisher.handle_bytes(&bytes);
+        self.publisher.published.clear();
     }
 
     fn connect(&mut self) {

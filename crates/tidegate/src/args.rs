@@ -129,9 +129,12 @@ pub(crate) struct SubArgs {
     /// Topics or patterns (`+` one level, `#` the rest).
     #[arg(required = true)]
     pub selectors: Vec<String>,
-    /// Where to start: snapshot, now, or last:N.
-    #[arg(long, default_value = "snapshot")]
-    pub from: String,
+    /// Where to start: snapshot, now, all, or last:N [default: snapshot; with --name: all].
+    #[arg(long)]
+    pub from: Option<String>,
+    /// Remembers on the server how far it came: the next one of this name starts there.
+    #[arg(long)]
+    pub name: Option<String>,
     /// Ends after so many publications.
     #[arg(long)]
     pub count: Option<u64>,

@@ -20,6 +20,7 @@ pub(crate) fn get(remote: &Remote, args: &GetArgs) -> Outcome {
         selectors: vec![Selector::of_topic(&topic)],
         start: Start::Snapshot,
         positions: Vec::new(),
+        name: None,
         options: SubscribeOptions::default(),
     });
     let until = Instant::now() + VALUE_MAX;

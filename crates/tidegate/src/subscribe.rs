@@ -1,9 +1,13 @@
 //! `tidegate sub`.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use client::{Message, Update};
-use model::{Limits, PayloadKind, Selector, Start, Subscribe, SubscribeOptions};
+use client::{Client, Message, Update};
+use model::{
+    CommandId, Limits, PayloadKind, Position, Selector, Start, Subscribe, SubscribeOptions,
+    SubscriberName, TopicName,
+};
 use serde_json::json;
 
 use crate::args::{Remote, SubArgs};
@@ -17,16 +21,26 @@ pub(crate) fn subscribe(remote: &Remote, args: &SubArgs) -> Outcome {
         .map(|text| Selector::parse(text, &Limits::default()))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| (Failure::Refused, error.to_string()))?;
-    let start = start_of(&args.from)?;
+    let name = args.name.as_deref().map(name_of).transpose()?;
+    let usual = if name.is_some() { "all" } else { "snapshot" };
+    let start = start_of(args.from.as_deref().unwrap_or(usual))?;
     let mut client = connect(remote)?;
-    let options = SubscribeOptions::default();
-    client.subscribe(Subscribe { selectors, start, positions: Vec::new(), options });
+    let (positions, options) = (Vec::new(), SubscribeOptions::default());
+    client.subscribe(Subscribe { selectors, start, positions, name: name.clone(), options });
+    let mut printed = name.map(Printed::new);
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
-        match client.next(Instant::now() + Duration::from_secs(3600)) {
+        let patience = match &printed {
+            Some(printed) if !printed.is_acknowledged() => ACKNOWLEDGE_EVERY,
+            _ => Duration::from_secs(3600),
+        };
+        match client.next(Instant::now() + patience) {
             Some(Update::Message(message)) => {
                 left -= 1;
                 print_line(&line_of(&message, remote.json));
+                if let Some(printed) = &mut printed {
+                    printed.note(message);
+                }
             }
             Some(Update::Refused { refusal, .. }) => {
                 return Err((Failure::Refused, refusal.to_string()));
@@ -43,10 +57,73 @@ pub(crate) fn subscribe(remote: &Remote, args: &SubArgs) -> Outcome {
                 let how = if recovered { "everything follows" } else { "with a gap" };
                 eprintln!("resumed {topic}: {how}");
             }
-            Some(Update::Published { .. }) | None => {}
+            Some(Update::Published { .. } | Update::Acknowledged { .. }) | None => {}
+        }
+        if let Some(printed) = &mut printed {
+            printed.acknowledge(&mut client, ACKNOWLEDGE_EVERY);
         }
     }
-    Ok(())
+    printed.map_or(Ok(()), |printed| printed.finish(&mut client))
+}
+
+/// How often a named subscriber tells the server how far it came.
+const ACKNOWLEDGE_EVERY: Duration = Duration::from_millis(200);
+
+/// How far a named subscriber came, and what of it the server does not know yet.
+struct Printed {
+    name: SubscriberName,
+    news: BTreeMap<TopicName, Position>,
+    told_at: Instant,
+}
+
+impl Printed {
+    fn new(name: SubscriberName) -> Self {
+        Self { name, news: BTreeMap::new(), told_at: Instant::now() }
+    }
+
+    fn note(&mut self, message: Message) {
+        let Message { topic, epoch, sequence, .. } = message;
+        self.news.insert(topic, Position { epoch, sequence });
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        self.news.is_empty()
+    }
+
+    fn acknowledge(&mut self, client: &mut Client, every: Duration) -> Option<CommandId> {
+        if self.news.is_empty() || self.told_at.elapsed() < every {
+            return None;
+        }
+        self.told_at = Instant::now();
+        let news = std::mem::take(&mut self.news).into_iter().collect();
+        Some(client.acknowledge(self.name.clone(), news))
+    }
+
+    /// Tells the rest, and waits until it is on the server's disk.
+    fn finish(mut self, client: &mut Client) -> Outcome {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let Some(last) = self.acknowledge(client, Duration::ZERO) else { return Ok(()) };
+        let until = Instant::now() + PATIENCE;
+        while let Some(update) = client.next(until) {
+            match update {
+                Update::Acknowledged { id } if id == last => return Ok(()),
+                Update::Refused { id, refusal } if id == Some(last) => {
+                    return Err((Failure::Refused, refusal.to_string()));
+                }
+                _ => {}
+            }
+        }
+        let text = "cannot tell whether the last position is remembered: no answer in 10 s; what was \
+                    printed last may come again under this name";
+        Err((Failure::NoConnection, text.into()))
+    }
+}
+
+fn name_of(text: &str) -> Result<SubscriberName, (Failure, String)> {
+    SubscriberName::parse(text).ok_or_else(|| {
+        let text = format!("cannot subscribe as `{text}`: a name has 1 to 64 of A-Z a-z 0-9 . _ -");
+        (Failure::Refused, text)
+    })
 }
 
 fn start_of(text: &str) -> Result<Start, (Failure, String)> {
@@ -54,10 +131,11 @@ fn start_of(text: &str) -> Result<Start, (Failure, String)> {
     match (text, last) {
         ("snapshot", _) => Ok(Start::Snapshot),
         ("now", _) => Ok(Start::Now),
+        ("all", _) => Ok(Start::All),
         (_, Some(count)) => Ok(Start::Last(count)),
         _ => {
             let text = format!(
-                "cannot start from `{text}`: it means nothing; say snapshot, now or last:10"
+                "cannot start from `{text}`: it means nothing; say snapshot, now, all or last:10"
             );
             Err((Failure::Refused, text))
         }
@@ -65,7 +143,7 @@ fn start_of(text: &str) -> Result<Start, (Failure, String)> {
 }
 
 fn line_of(message: &Message, is_json: bool) -> String {
-    let Message { topic, sequence, kind, payload } = message;
+    let Message { topic, sequence, kind, payload, .. } = message;
     let text = String::from_utf8_lossy(payload);
     if !is_json {
         return format!("{topic} {sequence} {text}");

@@ -5,7 +5,7 @@
 mod mqtt;
 mod nats;
 mod plain;
-mod tidegate;
+pub(crate) mod tidegate;
 pub(crate) mod websocket;
 
 use std::sync::Arc;

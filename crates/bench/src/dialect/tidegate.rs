@@ -33,6 +33,65 @@ fn append_publish(topic: &str, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
+/// The answer to a publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acknowledged {
+    /// The publication with this id is kept.
+    Yes(u64),
+    /// One was refused.
+    No,
+}
+
+/// Appends publications, each an id and a topic, that are to be acknowledged.
+pub(crate) fn publish_to_be_acknowledged(
+    publications: impl Iterator<Item = (u64, u64)>,
+    payload: &[u8],
+    out: &mut Vec<u8>,
+) {
+    const FRAME_BYTES: usize = 128 << 10;
+    let mut records = Vec::new();
+    for (id, topic) in publications {
+        let name = topic_name(topic as u32);
+        records.push(0x33);
+        append_varint(id + 1, &mut records);
+        append_varint(name.len() as u64, &mut records);
+        records.extend_from_slice(name.as_bytes());
+        append_varint(payload.len() as u64, &mut records);
+        records.extend_from_slice(payload);
+        if records.len() > FRAME_BYTES {
+            append_frame(2, &records, out);
+            records.clear();
+        }
+    }
+    if !records.is_empty() {
+        append_frame(2, &records, out);
+    }
+}
+
+/// Takes answers to publications; tells how many bytes they were.
+pub(crate) fn take_acknowledgements(
+    bytes: &[u8],
+    note: &mut dyn FnMut(Acknowledged),
+) -> Result<usize, BadBytes> {
+    let mut taken = 0;
+    while let Some(frame) = take_frame(&bytes[taken..]) {
+        taken += frame.bytes;
+        let mut rest = if frame.opcode == 2 { frame.payload } else { &[] };
+        while let Some((&tag, after)) = rest.split_first() {
+            rest = after;
+            if tag == 0x40 {
+                let id = take_varint(&mut rest)?;
+                take_varint(&mut rest)?;
+                take_bytes(&mut rest)?;
+                note(Acknowledged::Yes(id));
+            } else if take_bytes(&mut rest)?.starts_with(br#"{"type":"refused""#) {
+                note(Acknowledged::No);
+            }
+        }
+    }
+    Ok(taken)
+}
+
 impl Dialect for Tidegate {
     fn is_websocket(&self) -> bool {
         true

@@ -33,6 +33,10 @@ pub enum Kind {
     SlowConsumers,
     /// A topic for each of very many clients.
     Millions,
+    /// Acknowledged publications to topics on disk.
+    DurablePublish,
+    /// A killed server comes back to very many topics on disk.
+    DurableRestart,
     /// Bare sends, no server.
     Floor,
 }
@@ -187,6 +191,20 @@ pub fn list() -> Vec<Scenario> {
             "bytes per idle session on a shared topic",
             Kind::IdleMemory,
             Size { clients_per_core: 100_000, seconds: 0, ..STREAM },
+            None,
+        ),
+        scenario(
+            "durable-publish",
+            "publications to topics on disk, each acknowledged; then the server is killed and restarted",
+            Kind::DurablePublish,
+            Size { clients_per_core: 1, seconds: 5, ..STREAM },
+            None,
+        ),
+        scenario(
+            "durable-restart",
+            "10 records in each of very many topics on disk; then the server is killed and restarted",
+            Kind::DurableRestart,
+            Size { clients_per_core: 1, topics: 100_000, ..STREAM },
             None,
         ),
         scenario("floor", "CPU per bare send, without any server", Kind::Floor, STREAM, None),

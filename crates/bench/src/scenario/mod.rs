@@ -2,6 +2,7 @@
 
 mod c12m;
 mod catalogue;
+mod durable;
 mod floor;
 mod idle;
 mod ping_pong;
@@ -25,6 +26,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
         Kind::ReconnectStorm | Kind::Churn => storm::run(context),
         Kind::SlowConsumers => slow::run(context),
         Kind::Millions => c12m::run(context),
+        Kind::DurablePublish | Kind::DurableRestart => durable::run(context),
         Kind::Floor => floor::run(context),
     }
 }

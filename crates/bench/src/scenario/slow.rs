@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::run::Context;
 use crate::sample::Memory;
 use crate::stage::Stage;
+use crate::swarm::Manner;
 use crate::target::Needs;
 
 pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
@@ -24,8 +25,8 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
     };
     let mut stage = Stage::set(context, &["before", "during", "after"], needs)?;
     let slow = (context.clients / 10).max(1);
-    stage.connect(slow..context.clients, 0, false)?;
-    stage.connect(0..slow, 0, false)?;
+    stage.connect(slow..context.clients, 0, Manner::Steady)?;
+    stage.connect(0..slow, 0, Manner::Stalls)?;
     stage.publish();
     let length = Duration::from_secs(context.seconds);
     stage.note_cost();
@@ -35,6 +36,11 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
     stage.measure(2, length);
     let resident_during = Memory::of(&stage.target.processes).resident;
     let stalls = stage.target.counter("tidegate_stalls_total");
+    if stalls.is_some_and(|stalls| stalls < slow as u64) {
+        return Err(
+            "the server noticed no stall of the slow clients: measure longer (--duration)".into()
+        );
+    }
     // What the slow ones catch up with is old on arrival: that is not what the others feel.
     stage.swarms[1].orders.is_reading.store(true, Ordering::Relaxed);
     stage.pass("catching up", Duration::from_secs(3));

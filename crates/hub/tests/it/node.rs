@@ -177,7 +177,7 @@ impl Node {
             }
         }
         let options = SubscribeOptions::default();
-        let wanted = Subscribe { selectors, start, positions: Vec::new(), options };
+        let wanted = Subscribe { selectors, start, positions: Vec::new(), name: None, options };
         self.hubs[known.shard].subscribe(known.session, None, wanted).expect("within limits");
     }
 

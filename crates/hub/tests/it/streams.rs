@@ -26,7 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4usize, any::<bool>())
             .prop_map(|(shard, is_batched)| Step::Open { shard, is_batched }),
         1 => (0..8usize).prop_map(|reader| Step::Close { reader }),
-        4 => (0..8usize, prop::collection::vec(0..SELECTORS.len(), 1..4), 0..4u8)
+        4 => (0..8usize, prop::collection::vec(0..SELECTORS.len(), 1..4), 0..5u8)
             .prop_map(|(reader, selectors, start)| Step::Subscribe { reader, selectors, start }),
         1 => (0..8usize, 0..SELECTORS.len())
             .prop_map(|(reader, selector)| Step::Unsubscribe { reader, selector }),
@@ -74,6 +74,7 @@ fn run_step(node: &mut Node, setting: &Setting, step: &Step) {
             let start = match start {
                 0 | 1 => Start::Snapshot,
                 2 => Start::Now,
+                3 => Start::All,
                 _ => Start::Last(3),
             };
             let selectors: Vec<&str> = selectors.iter().map(|&index| SELECTORS[index]).collect();

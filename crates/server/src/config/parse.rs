@@ -12,6 +12,7 @@ use toml::de::DeTable;
 use toml::de::DeValue;
 
 use super::{Config, EngineConfig};
+use crate::subscribers::positions_rule;
 
 /// What is wrong with a configuration, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +97,7 @@ const TOPIC_KEYS: &[&str] = &[
     "history_age_ms",
     "history_bytes",
     "memory_count",
+    "memory_bytes",
     "conflation",
     "lagged",
     "ack",
@@ -184,6 +186,9 @@ impl Reader<'_> {
             let text = "a topic policy says `ack = \"disk\"` and there is no store; add [store] with \
                         path = \"data\"";
             return Err(self.error(0, "store.path", text.into()));
+        }
+        if config.store.is_some() {
+            config.policies.push(positions_rule(&config.limits));
         }
         Ok(config)
     }
@@ -300,7 +305,9 @@ impl Reader<'_> {
                 "selector" => selector = Some(self.selector(path, value, limits)?),
                 "retain" => policy.retain = self.bool(path, value)?,
                 "history_count" => policy.history_count = self.number(path, value, 0, 1 << 30)?,
-                "history_bytes" => policy.history_bytes = self.number(path, value, 0, 1 << 40)?,
+                "history_bytes" => {
+                    policy.history_bytes = Some(self.number(path, value, 0, 1 << 40)?);
+                }
                 "history_age_ms" => {
                     let ms = self.number(path, value, 1, 1 << 50)?;
                     policy.history_age = Some(Duration::from_millis(ms));
@@ -317,6 +324,7 @@ impl Reader<'_> {
                     policy.lagged = self.word(path, value, &words)?;
                 }
                 "memory_count" => policy.memory_count = self.number(path, value, 1, 1 << 30)?,
+                "memory_bytes" => policy.memory_bytes = self.number(path, value, 1, 1 << 40)?,
                 "ack" => {
                     let words = [("memory", AckLevel::Memory), ("disk", AckLevel::Disk)];
                     policy.ack = self.word(path, value, &words)?;

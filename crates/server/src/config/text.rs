@@ -130,13 +130,14 @@ subscribe = []
         example: r##"[[topics]]
 selector = "#"
 retain = true                # the newest publication is kept as the topic's value
-history_count = 100          # publications kept
-history_bytes = 1048576      # payload bytes kept
-history_age_ms = 3600000     # unlimited unless set
+history_count = 100          # publications kept: in memory, or on disk with ack = "disk"
+history_bytes = 1048576      # payload bytes kept; on disk unlimited unless set
+history_age_ms = 3600000     # how old they grow; unlimited unless set
 conflation = "off"           # or "lagging": a slow client gets only the newest of each topic
 lagged = "gap"               # or "close": what happens beyond the history
 ack = "memory"               # or "disk": on disk before it is acknowledged or delivered
-memory_count = 1000          # with "disk": how much of the history memory holds too
+memory_count = 1000          # with "disk": publications of the history that memory holds too
+memory_bytes = 1048576       # with "disk": payload bytes that memory holds too
 payload_bytes_max = 1048576  # the limit below unless set
 "##,
     },

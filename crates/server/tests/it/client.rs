@@ -70,6 +70,7 @@ fn subscribe(client: &mut Client, text: &str) {
         selectors: vec![selector(text)],
         start: Start::Snapshot,
         positions: Vec::new(),
+        name: None,
         options: SubscribeOptions::default(),
     });
 }
@@ -127,6 +128,31 @@ fn a_client_whose_cable_is_pulled_misses_nothing() {
     }
     assert!(breaks >= 5, "{breaks} breaks");
     assert_eq!(client.subscription(&selector("r/+")), Some(SubscriptionState::Live));
+}
+
+#[test]
+fn a_topic_that_came_while_the_client_was_away_is_told_from_its_beginning() {
+    let node = Node::start("[engine]\nshards = 2");
+    let cable = Cable::to(node.address());
+    let mut client = connect(cable.address);
+    subscribe(&mut client, "n/+");
+    node.publish(&json!({"topic": "n/known", "data": 0}));
+    assert!(matches!(next(&mut client), Update::Message(_)));
+    cable.pull();
+    for number in 1..=5 {
+        node.publish(&json!({"topic": "n/new", "data": number}));
+    }
+    let mut expected = 1;
+    while expected <= 5 {
+        match next(&mut client) {
+            Update::Message(message) => {
+                assert_eq!((message.topic.as_str(), message.sequence.get()), ("n/new", expected));
+                expected += 1;
+            }
+            Update::Disconnected { .. } | Update::Resumed { recovered: true, .. } => {}
+            other => panic!("unexpected {other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -100,6 +100,26 @@ fn a_resume_reaches_back_to_the_disk() {
 }
 
 #[test]
+fn large_publications_come_whole_from_the_disk_to_a_reader_that_pauses() {
+    let folder = Folder::new("large");
+    let node = folder.node(2);
+    let text = |number: usize| format!("{number}").repeat(300_000);
+    for number in 1..=9 {
+        node.publish(&json!({"topic": "d/large", "data": text(number)}));
+    }
+    let mut peer = node.socket();
+    let answer = peer.ask(&json!({"type": "subscribe", "topic": "d/large", "from": "all"}));
+    assert_eq!(answer["topics"][0]["start"], 0, "{answer}");
+    // Its connection fills up in the middle of a publication that only the disk has.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    for number in 1..=9 {
+        let heard = peer.hear();
+        assert_eq!(heard["sequence"], number);
+        assert!(heard["data"] == text(number), "publication {number} is another one");
+    }
+}
+
+#[test]
 fn history_is_paged_in_both_directions() {
     let folder = Folder::new("history");
     let node = folder.node(2);
@@ -119,6 +139,12 @@ fn history_is_paged_in_both_directions() {
     let page = get(&node, &format!("/v1/history/d/h?since={time}&limit=300"));
     assert!(sequences(&page).contains(&200), "{time}");
     assert_eq!(sequences(&get(&node, "/v1/history/unheard")), [0u64; 0]);
+    let mut peer = node.socket();
+    let page =
+        peer.ask(&json!({"id": 3, "type": "history", "topic": "d/h", "after": 10, "limit": 3}));
+    assert_eq!((sequences(&page), &page["id"]), (vec![11, 12, 13], &json!(3)));
+    let page = peer.ask(&json!({"type": "history", "topic": "d/h", "last": 2}));
+    assert_eq!((&page["publications"][1]["data"], &page["head"]), (&json!(250), &json!(250)));
     let (status, body) = node.request("GET /v1/history/d/h?after=1&last=2 HTTP/1.1", "");
     assert_eq!(status, 400, "{body}");
 }
@@ -146,4 +172,84 @@ fn a_disk_policy_needs_a_store() {
     let text = "[[topics]]\nselector = \"d/#\"\nack = \"disk\"";
     let error = tidegate_server::config::parse(text, "t.toml").expect_err("no store");
     assert!(error.to_string().contains("add [store]"), "{error}");
+}
+
+#[test]
+fn a_named_subscriber_goes_on_where_it_acknowledged() {
+    let folder = Folder::new("named");
+    let node = folder.node(3);
+    for number in 1..=10 {
+        node.publish(&json!({"topic": "d/n", "data": number}));
+    }
+    let wish =
+        json!({"id": 1, "type": "subscribe", "topics": ["d/+"], "name": "desk", "from": "all"});
+    let mut peer = node.socket();
+    peer.ask(&wish);
+    let announced = peer.hear();
+    let epoch = announced["epoch"].clone();
+    for number in 1..=4 {
+        assert_eq!(peer.hear()["data"], number);
+    }
+    let acknowledge = |topic: &str, sequence: u64| {
+        let positions = json!({topic: {"epoch": epoch, "sequence": sequence}});
+        json!({"id": 2, "type": "acknowledge", "name": "desk", "positions": positions})
+    };
+    // Two at once, of several topics, and one that comes late: none of them is lost.
+    peer.say(&acknowledge("d/n", 4));
+    peer.say(&acknowledge("d/other", 7));
+    peer.say(&acknowledge("d/n", 3));
+    let mut answers = 0;
+    while answers < 3 {
+        let heard = peer.hear();
+        answers += usize::from(heard["type"] == "acknowledged");
+        assert_ne!(heard["type"], "refused", "{heard}");
+    }
+    drop((peer, node));
+    let node = folder.node(2);
+    let value = get(&node, "/v1/topics/$subscribers/anonymous/desk");
+    assert_eq!(value["data"]["d/n"]["sequence"], 4, "{value}");
+    assert_eq!(value["data"]["d/other"]["sequence"], 7);
+    let mut peer = node.socket();
+    peer.ask(&wish);
+    let resumed = peer.hear();
+    assert_eq!((&resumed["start"], &resumed["recovered"]), (&json!(4), &json!(true)));
+    for number in 5..=10 {
+        assert_eq!(peer.hear()["data"], number);
+    }
+    // What the client says itself goes before what is remembered.
+    let mut peer = node.socket();
+    let positions = json!({"d/n": {"epoch": epoch, "sequence": 9}});
+    peer.ask(
+        &json!({"type": "subscribe", "topics": ["d/+"], "name": "desk", "positions": positions}),
+    );
+    assert_eq!(peer.hear()["start"], 9);
+}
+
+#[test]
+fn positions_are_refused_where_they_cannot_be_kept() {
+    let node = Node::start("[engine]\nshards = 1\n");
+    let mut peer = node.socket();
+    let positions = json!({"a": {"epoch": "e", "sequence": 1}});
+    let wish = json!({"id": 1, "type": "acknowledge", "name": "n", "positions": positions});
+    let answer = peer.ask(&wish);
+    assert_eq!((&answer["type"], &answer["code"]), (&json!("refused"), &json!(4218)), "{answer}");
+    let answer = peer.ask(&json!({"id": 1, "type": "subscribe", "topic": "a", "name": "n"}));
+    assert_eq!(answer["code"], 4218, "{answer}");
+    for wrong in [
+        json!({"id": 1, "type": "acknowledge", "name": "a/b", "positions": positions}),
+        json!({"id": 1, "type": "acknowledge", "positions": positions}),
+        json!({"id": 1, "type": "acknowledge", "name": "n"}),
+    ] {
+        assert_eq!(peer.ask(&wrong)["code"], 4200, "{wrong}");
+    }
+    let folder = Folder::new("positions");
+    let path = folder.0.display().to_string();
+    let node = Node::start(&format!(
+        "[engine]\nshards = 1\n[store]\npath = \"{path}\"\n[limits]\nsubscriber_positions_max = 1\n"
+    ));
+    let mut peer = node.socket();
+    assert_eq!(peer.ask(&wish)["type"], "acknowledged");
+    let positions = json!({"b": {"epoch": "e", "sequence": 1}});
+    let wish = json!({"id": 2, "type": "acknowledge", "name": "n", "positions": positions});
+    assert_eq!(peer.ask(&wish)["code"], 4219);
 }

@@ -1,19 +1,23 @@
 //! The JSON dialect, `tidegate.v1.json`. docs/protocol.md, sections 3 and 4.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{
-    AckLevel, Code, Command, CommandId, Conflation, Draft, Epoch, Event, Gap, GapReason, Hello,
-    Limits, Payload, PayloadKind, Position, Publication, Publish, Refusal, Selector, Sequence,
-    Start, Subscribe, SubscribeOptions, Subscribed, SubscribedTopic, TopicName, Unsubscribe,
+    AckLevel, Acknowledge, Code, Command, CommandId, Conflation, Draft, Epoch, Event, Gap,
+    GapReason, Hello, HistoryPage, HistoryQuery, HistoryStart, Limits, Moment, Payload,
+    PayloadKind, Position, Publication, Publish, Refusal, Selector, Sequence, Start, Subscribe,
+    SubscribeOptions, Subscribed, SubscribedTopic, SubscriberName, TopicName, Unsubscribe,
 };
 
-use super::wire::{WireCommand, WireEvent, WireLimits, WirePosition, WireStart, WireTopic};
+use super::wire::{
+    WireCommand, WireEvent, WireKept, WireLimits, WirePosition, WireStart, WireTopic,
+};
 use super::{BadRecord, SequenceRef, ServerRecord, TopicRef, Undecoded, check_payload_len};
 
-const COMMANDS: &str = "hello, subscribe, unsubscribe, publish or ping";
+const COMMANDS: &str = "hello, subscribe, unsubscribe, publish, history, acknowledge or ping";
 
 /// Reads one command.
 ///
@@ -61,6 +65,8 @@ fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal
             Ok(Command::Unsubscribe(Unsubscribe { selectors: selectors_of(&wire, limits)? }))
         }
         "publish" => publish_of(&wire, limits).map(Command::Publish),
+        "history" => history_of(&wire, limits).map(Command::History),
+        "acknowledge" => acknowledge_of(&wire, limits).map(Command::Acknowledge),
         "ping" => Ok(Command::Ping),
         "" => Err(bad_command(format!("it has no `type`; add one of {COMMANDS}"))),
         other => Err(Refusal::new(
@@ -98,14 +104,13 @@ fn position_of(wire: &WirePosition) -> Result<Position, Refusal> {
 
 fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Refusal> {
     let selectors = selectors_of(&wire, limits)?;
-    let mut positions = Vec::new();
-    for (topic, position) in wire.positions.iter().flatten() {
-        positions.push((topic_of(topic, limits)?, position_of(position)?));
-    }
+    let mut positions = positions_of(wire.positions.as_ref(), limits)?;
+    let name = wire.name.as_deref().map(subscriber_of).transpose()?;
     let start = match &wire.from {
         None => Start::Snapshot,
         Some(WireStart::Word(word)) if word == "snapshot" => Start::Snapshot,
         Some(WireStart::Word(word)) if word == "now" => Start::Now,
+        Some(WireStart::Word(word)) if word == "all" => Start::All,
         Some(WireStart::Last { last }) => Start::Last(*last),
         Some(WireStart::Position(position)) => {
             let [only] = &selectors[..] else {
@@ -120,7 +125,8 @@ fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Ref
         }
         Some(WireStart::Word(word)) => {
             return Err(bad_command(format!(
-                "`from` is `{word}`; say \"snapshot\", \"now\", {{\"last\":10}} or a position"
+                "`from` is `{word}`; say \"snapshot\", \"now\", \"all\", \
+                 {{\"last\":10}} or a position"
             )));
         }
     };
@@ -132,7 +138,80 @@ fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Ref
             return Err(bad_command(why));
         }
     };
-    Ok(Subscribe { selectors, start, positions, options: SubscribeOptions { conflation } })
+    Ok(Subscribe { selectors, start, positions, name, options: SubscribeOptions { conflation } })
+}
+
+fn positions_of(
+    wire: Option<&BTreeMap<String, WirePosition>>,
+    limits: &Limits,
+) -> Result<Vec<(TopicName, Position)>, Refusal> {
+    let each = wire.into_iter().flatten();
+    each.map(|(topic, position)| Ok((topic_of(topic, limits)?, position_of(position)?))).collect()
+}
+
+fn subscriber_of(text: &str) -> Result<SubscriberName, Refusal> {
+    SubscriberName::parse(text).ok_or_else(|| {
+        bad_command(format!(
+            "`{text}` is no name of a subscriber; use 1 to 64 of A-Z a-z 0-9 . _ -"
+        ))
+    })
+}
+
+fn acknowledge_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Acknowledge, Refusal> {
+    let missing =
+        || bad_command("an acknowledgement has the `name` of a subscriber; add it".into());
+    let name = subscriber_of(wire.name.as_deref().ok_or_else(missing)?)?;
+    let positions = positions_of(wire.positions.as_ref(), limits)?;
+    if positions.is_empty() {
+        return Err(bad_command("it acknowledges nothing; add `positions`".into()));
+    }
+    Ok(Acknowledge { name, positions })
+}
+
+/// Positions as text, for [`decode_positions`].
+pub fn encode_positions(positions: &BTreeMap<TopicName, Position>) -> Vec<u8> {
+    let wire: BTreeMap<&str, WirePosition> =
+        positions.iter().map(|(topic, at)| (topic.as_str(), wire_position(at))).collect();
+    serde_json::to_vec(&wire).expect("positions can be written as JSON")
+}
+
+/// The positions that `text` spells out; `None` if it does not.
+pub fn decode_positions(text: &[u8], limits: &Limits) -> Option<BTreeMap<TopicName, Position>> {
+    let wire: BTreeMap<String, WirePosition> = serde_json::from_slice(text).ok()?;
+    Some(positions_of(Some(&wire), limits).ok()?.into_iter().collect())
+}
+
+fn wire_position(position: &Position) -> WirePosition {
+    let Position { epoch, sequence } = position;
+    WirePosition { epoch: epoch.to_string(), sequence: sequence.get() }
+}
+
+fn wire_positions(positions: &[(TopicName, Position)]) -> Option<BTreeMap<String, WirePosition>> {
+    let wire = positions.iter().map(|(topic, at)| (topic.to_string(), wire_position(at)));
+    (!positions.is_empty()).then(|| wire.collect())
+}
+
+fn history_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<HistoryQuery, Refusal> {
+    const PAGE_LEN: usize = 100;
+    let missing = || bad_command("a history is of one `topic`; add it".into());
+    let topic = topic_of(wire.topic.as_deref().ok_or_else(missing)?, limits)?;
+    let sequence = |number: u64| {
+        let why = || bad_command(format!("{number} is no sequence; they are below 2^53"));
+        Sequence::new(number).ok_or_else(why)
+    };
+    let start = match (wire.after, wire.before, wire.last, wire.since) {
+        (None, None, None, None) => HistoryStart::After(Sequence::START),
+        (Some(after), None, None, None) => HistoryStart::After(sequence(after)?),
+        (None, Some(before), None, None) => HistoryStart::Before(sequence(before)?),
+        (None, None, Some(last), None) => HistoryStart::Last(last),
+        (None, None, None, Some(since)) => HistoryStart::Since(since),
+        _ => {
+            let why = "it has more than one of `after`, `before`, `last` and `since`; give one";
+            return Err(bad_command(why.into()));
+        }
+    };
+    let asked = wire.limit.map_or(PAGE_LEN, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    Ok(HistoryQuery { topic, start, limit: asked.clamp(1, limits.history_page_len_max) })
 }
 
 fn publish_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Publish, Refusal> {
@@ -191,6 +270,12 @@ pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8
             ..wire_command(id, "unsubscribe")
         },
         Command::Publish(publish) => wire_publish(id, publish, &mut encoded),
+        Command::History(query) => wire_history(id, query),
+        Command::Acknowledge(Acknowledge { name, positions }) => WireCommand {
+            name: Some(name.as_str().into()),
+            positions: wire_positions(positions),
+            ..wire_command(id, "acknowledge")
+        },
         Command::Ping => wire_command(id, "ping"),
     };
     serde_json::to_writer(out, &wire).expect("a command can be written as JSON");
@@ -201,25 +286,38 @@ fn wire_command(id: Option<u64>, kind: &'static str) -> WireCommand<'static> {
 }
 
 fn wire_subscribe(id: Option<u64>, subscribe: &Subscribe) -> WireCommand<'_> {
-    let positions = subscribe.positions.iter().map(|(topic, position)| {
-        let Position { epoch, sequence } = position;
-        let wire = WirePosition { epoch: epoch.to_string(), sequence: sequence.get() };
-        (topic.to_string(), wire)
-    });
     WireCommand {
         topics: Some(subscribe.selectors.iter().map(|s| s.as_str().into()).collect()),
         from: match subscribe.start {
             Start::Snapshot => None,
             Start::Now => Some(WireStart::Word("now".into())),
+            Start::All => Some(WireStart::Word("all".into())),
             Start::Last(last) => Some(WireStart::Last { last }),
         },
-        positions: (!subscribe.positions.is_empty()).then(|| positions.collect()),
+        positions: wire_positions(&subscribe.positions),
+        name: subscribe.name.as_ref().map(|name| name.as_str().into()),
         conflation: match subscribe.options.conflation {
             Conflation::Off => None,
             Conflation::Lagging => Some("lagging".into()),
         },
         ..wire_command(id, "subscribe")
     }
+}
+
+fn wire_history(id: Option<u64>, query: &HistoryQuery) -> WireCommand<'_> {
+    let HistoryQuery { topic, start, limit } = query;
+    let mut wire = WireCommand {
+        topic: Some(topic.as_str().into()),
+        limit: Some(*limit as u64),
+        ..wire_command(id, "history")
+    };
+    match start {
+        HistoryStart::After(sequence) => wire.after = Some(sequence.get()),
+        HistoryStart::Before(sequence) => wire.before = Some(sequence.get()),
+        HistoryStart::Last(count) => wire.last = Some(*count),
+        HistoryStart::Since(unix_ms) => wire.since = Some(*unix_ms),
+    }
+    wire
 }
 
 fn wire_publish<'a>(
@@ -305,6 +403,15 @@ fn wire_event(event: &Event) -> WireEvent<'_> {
             error: Some(refusal.text.as_str().into()),
             ..of("refused", id)
         },
+        Event::History { id, topic, page } => WireEvent {
+            topic: Some(topic.as_str().into()),
+            epoch: Some(page.position.epoch.as_str().into()),
+            head: Some(page.position.sequence.get()),
+            start: Some(page.after.get()),
+            publications: Some(page.publications.iter().map(wire_kept).collect()),
+            ..of("history", id)
+        },
+        Event::Acknowledged { id } => of("acknowledged", id),
         Event::Pong { id } => of("pong", id),
         Event::Closing { refusal, retry_after_ms } => WireEvent {
             code: Some(refusal.code.number()),
@@ -324,6 +431,34 @@ fn wire_topic(topic: &SubscribedTopic) -> WireTopic<'_> {
         start: topic.start.get(),
         recovered: topic.recovered,
     }
+}
+
+fn wire_kept(publication: &Publication) -> WireKept<'_> {
+    let payload = publication.payload();
+    let mut wire = WireKept {
+        sequence: publication.sequence().get(),
+        time_ms: publication.unix_ms(),
+        ..WireKept::default()
+    };
+    match publication.kind() {
+        PayloadKind::Json => wire.data = serde_json::from_slice(payload).ok(),
+        PayloadKind::Text => wire.text = Some(String::from_utf8_lossy(payload)),
+        PayloadKind::Bytes => wire.base64 = Some(STANDARD.encode(payload).into()),
+    }
+    wire
+}
+
+fn kept_of(wire: &WireKept<'_>) -> Option<Publication> {
+    let payload = match (wire.data, &wire.text, &wire.base64) {
+        (Some(data), ..) => Payload::new(PayloadKind::Json, data.get().as_bytes()),
+        (_, Some(text), _) => Payload::new(PayloadKind::Text, text.as_bytes()),
+        (.., Some(base64)) => {
+            Payload::new(PayloadKind::Bytes, &STANDARD.decode(base64.as_bytes()).ok()?)
+        }
+        _ => return None,
+    };
+    let now = Moment { elapsed: std::time::Duration::ZERO, unix_ms: wire.time_ms };
+    Some(Publication::new(payload, Sequence::new(wire.sequence)?, now))
 }
 
 /// Appends a publication.
@@ -477,7 +612,20 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
             },
             level: AckLevel::from_name(&wire.level?)?,
         },
+        "history" => Event::History {
+            id,
+            topic: name(&wire.topic?)?,
+            page: HistoryPage {
+                position: Position {
+                    epoch: Epoch::new(&wire.epoch?),
+                    sequence: Sequence::new(wire.head?)?,
+                },
+                after: Sequence::new(wire.start?)?,
+                publications: wire.publications?.iter().map(kept_of).collect::<Option<_>>()?,
+            },
+        },
         "refused" => Event::Refused { id, refusal: refusal(wire.code, wire.error)? },
+        "acknowledged" => Event::Acknowledged { id },
         "pong" => Event::Pong { id },
         "closing" => Event::Closing {
             refusal: refusal(wire.code, wire.error)?,

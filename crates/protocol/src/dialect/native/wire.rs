@@ -23,6 +23,8 @@ pub(super) struct WireCommand<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub positions: Option<BTreeMap<String, WirePosition>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub conflation: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub data: Option<&'a RawValue>,
@@ -34,6 +36,16 @@ pub(super) struct WireCommand<'a> {
     pub key: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expect: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub token: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -105,6 +117,22 @@ pub(super) struct WireEvent<'a> {
     pub error: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub publications: Option<Vec<WireKept<'a>>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub data: Option<&'a RawValue>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub text: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub base64: Option<Cow<'a, str>>,
+}
+
+/// A publication in a page of a history.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct WireKept<'a> {
+    pub sequence: u64,
+    pub time_ms: u64,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub data: Option<&'a RawValue>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]

@@ -1,26 +1,18 @@
-//! The embedded log on a disk: fjall under it, one thread that writes, one that reads.
-//!
-//! Records of all shards go through one queue. Whatever waits is written as one batch and made durable by
-//! one `fdatasync`: under load batches grow by themselves (group commit).
-//!
-//! The files: fjall's own, `LOCK` (held while the store is open), and `MARK`: how many records were ever
-//! made durable. fjall drops what follows a damaged place in its journal without a word; the mark shows it.
+//! Opening the log: every record is read once and checked.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
-use std::thread::JoinHandle;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use foldhash::fast::RandomState;
 use model::{Epoch, Limits, Publication, Sequence, TopicName};
 
-use crate::record::{self, Stored, key_of, parse_key};
-use crate::{ReadWanted, Record, Store, StoreFault, StoredTopic, Written};
+use crate::StoredTopic;
+use crate::record::{self, Stored, parse_key};
+use crate::retention::{Kept, RetentionOf};
 
 /// Why a store cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,23 +33,6 @@ fn cannot(path: &Path, why: impl fmt::Display, how: &str) -> OpenError {
     OpenError { text: format!("cannot open the store in {}: {why}; {how}", path.display()) }
 }
 
-/// What a shard hears from the store.
-#[derive(Debug)]
-pub enum StoreMail {
-    /// What became of records, for [`crate::DiskBackbone::handle_written`].
-    Written(Written),
-    /// Records that were asked for.
-    Read {
-        /// The number of the question.
-        ticket: u64,
-        /// Oldest first; none when there are no more.
-        publications: Vec<Publication>,
-    },
-}
-
-/// How a shard is told; it must not lose what it is given.
-pub type Deliver = Box<dyn Fn(StoreMail) + Send + Sync>;
-
 /// A store as it was found.
 pub struct Opened {
     /// The life of its numbering.
@@ -68,21 +43,25 @@ pub struct Opened {
     pub records: u64,
     /// What is damaged, and what was done about it: a line each.
     pub damage: Vec<String>,
-    files: Files,
+    pub(super) files: Files,
 }
 
 /// How much of each topic memory is to hold: publications, payload bytes.
 pub type HeldInMemory<'a> = &'a dyn Fn(&TopicName) -> (usize, usize);
 
-struct Files {
-    database: Database,
-    records: Keyspace,
-    topics: Keyspace,
-    meta: Keyspace,
-    mark: File,
+/// The store's files, open.
+pub(super) struct Files {
+    pub database: Database,
+    pub records: Keyspace,
+    pub topics: Keyspace,
+    pub meta: Keyspace,
+    pub mark: File,
     /// Records ever written.
-    written: u64,
-    next_topic: u64,
+    pub written: u64,
+    pub next_topic: u64,
+    /// What is there of each topic, by its number.
+    pub kept: HashMap<u64, Kept, RandomState>,
+    pub retention: RetentionOf,
     /// Held for as long as the store is open.
     _lock: File,
 }
@@ -96,6 +75,7 @@ pub fn open(
     new_epoch: &Epoch,
     limits: &Limits,
     held: HeldInMemory<'_>,
+    retention: RetentionOf,
 ) -> Result<Opened, OpenError> {
     let how = "check that the directory exists, may be written, and has room";
     std::fs::create_dir_all(path).map_err(|error| cannot(path, error, how))?;
@@ -114,13 +94,25 @@ pub fn open(
         keyspace("meta").map_err(failed)?,
     );
     let written = number_in(&meta, "written").map_err(failed)?;
-    let mut files =
-        Files { database, records, topics, meta, mark, written, next_topic: 1, _lock: lock };
+    let (kept, next_topic) = (HashMap::default(), 1);
+    let mut files = Files {
+        database,
+        records,
+        topics,
+        meta,
+        mark,
+        written,
+        next_topic,
+        kept,
+        retention,
+        _lock: lock,
+    };
     let mut scan = Scan::new(limits, held);
     scan.names(&mut files, limits).map_err(failed)?;
     scan.records(&files).map_err(failed)?;
     let epoch = files.epoch(new_epoch, &mut scan.damage).map_err(failed)?;
-    let Scan { topics, damage, records, .. } = scan;
+    let Scan { topics, damage, records, kept, .. } = scan;
+    files.kept = kept;
     let topics = topics.into_values().filter(|topic| topic.head > Sequence::START).collect();
     Ok(Opened { epoch, topics, records, damage, files })
 }
@@ -176,6 +168,7 @@ struct Scan<'a> {
     topics: HashMap<u64, StoredTopic>,
     records: u64,
     damage: Vec<String>,
+    kept: HashMap<u64, Kept, RandomState>,
     held: HeldInMemory<'a>,
     keys_max: usize,
 }
@@ -186,7 +179,8 @@ const DAMAGE_LINES_MAX: usize = 100;
 impl<'a> Scan<'a> {
     fn new(limits: &Limits, held: HeldInMemory<'a>) -> Self {
         let keys_max = limits.idempotency_keys_max;
-        Self { topics: HashMap::new(), records: 0, damage: Vec::new(), held, keys_max }
+        let (topics, kept, damage) = (HashMap::new(), HashMap::default(), Vec::new());
+        Self { topics, records: 0, damage, kept, held, keys_max }
     }
 
     fn names(&mut self, files: &mut Files, limits: &Limits) -> fjall::Result<()> {
@@ -220,7 +214,9 @@ impl<'a> Scan<'a> {
                 (current, bytes) = (number, 0);
             }
             match record::read(&key, &value) {
-                Ok(stored) => self.take(number, stored, &mut newest, &mut bytes),
+                Ok(stored) => {
+                    self.take(number, stored, &files.retention, &mut newest, &mut bytes);
+                }
                 Err(_) => self.take_damaged(number, sequence, &mut newest),
             }
         }
@@ -232,6 +228,7 @@ impl<'a> Scan<'a> {
         &mut self,
         number: u64,
         stored: Stored,
+        retention: &RetentionOf,
         newest: &mut VecDeque<Publication>,
         bytes: &mut usize,
     ) {
@@ -246,6 +243,8 @@ impl<'a> Scan<'a> {
         let is_hole = topic.head > Sequence::START && stored.previous != topic.head;
         let (name, before) = (topic.topic.clone(), topic.head);
         topic.head = sequence;
+        let kept = self.kept.entry(number).or_insert_with(|| Kept::new(retention(&name)));
+        kept.push(&stored.publication);
         if let Some(key) = stored.idempotency_key
             && topic.keys.len() < self.keys_max
         {
@@ -299,186 +298,5 @@ impl<'a> Scan<'a> {
             0..DAMAGE_LINES_MAX => self.damage.push(text),
             _ => {}
         }
-    }
-}
-
-/// The running log: its threads, and the way into their queues.
-pub struct Log {
-    records: SyncSender<(usize, Record)>,
-    reads: Sender<Reading>,
-    next_topic: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-struct Reading {
-    shard: usize,
-    ticket: u64,
-    topic_number: u64,
-    wanted: ReadWanted,
-}
-
-impl Log {
-    /// Starts the threads of an opened store; `deliver` has a way to each shard.
-    ///
-    /// # Errors
-    /// No thread can be started.
-    pub fn start(
-        opened: Opened,
-        deliver: Vec<Deliver>,
-        limits: &Limits,
-    ) -> std::io::Result<(Self, Vec<StoredTopic>)> {
-        let Opened { topics, files, .. } = opened;
-        let (records, incoming) = sync_channel(limits.store_records_in_flight_max);
-        let (reads, wanted) = channel();
-        let next_topic = Arc::new(AtomicU64::new(files.next_topic));
-        let deliver = Arc::new(deliver);
-        let (kept, to_readers) = (files.records.clone(), Arc::clone(&deliver));
-        let writer = std::thread::Builder::new()
-            .name("store-writer".into())
-            .spawn(move || Writer { files, deliver }.run(&incoming))?;
-        let reader = std::thread::Builder::new()
-            .name("store-reader".into())
-            .spawn(move || run_reader(&kept, &wanted, &to_readers))?;
-        Ok((Self { records, reads, next_topic, threads: vec![writer, reader] }, topics))
-    }
-
-    /// One shard's hold on the log.
-    pub fn store(&self, shard: usize) -> LogStore {
-        LogStore {
-            shard,
-            records: self.records.clone(),
-            reads: self.reads.clone(),
-            next_topic: Arc::clone(&self.next_topic),
-        }
-    }
-
-    /// Waits until everything handed over is written. The shards' stores must be gone.
-    pub fn finish(self) {
-        let Self { records, reads, threads, .. } = self;
-        drop((records, reads));
-        for thread in threads {
-            // One that panicked has said so.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// One shard's hold on the log.
-pub struct LogStore {
-    shard: usize,
-    records: SyncSender<(usize, Record)>,
-    reads: Sender<Reading>,
-    next_topic: Arc<AtomicU64>,
-}
-
-impl Store for LogStore {
-    fn write(&mut self, record: Record) -> Result<(), Record> {
-        match self.records.try_send((self.shard, record)) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full((_, record)) | TrySendError::Disconnected((_, record))) => {
-                Err(record)
-            }
-        }
-    }
-
-    fn new_topic_number(&mut self) -> u64 {
-        self.next_topic.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn read(&mut self, ticket: u64, topic_number: u64, wanted: ReadWanted) {
-        let reading = Reading { shard: self.shard, ticket, topic_number, wanted };
-        // If the reader is gone the server is stopping, and nobody waits for the answer.
-        let _ = self.reads.send(reading);
-    }
-}
-
-/// The thread that writes.
-struct Writer {
-    files: Files,
-    deliver: Arc<Vec<Deliver>>,
-}
-
-/// Records and bytes in one batch.
-const BATCH_LEN: usize = 8_192;
-const BATCH_BYTES: usize = 16 << 20;
-
-impl Writer {
-    fn run(mut self, incoming: &Receiver<(usize, Record)>) {
-        let mut batch = Vec::new();
-        while let Ok(first) = incoming.recv() {
-            let mut bytes = first.1.publication.payload().len();
-            batch.push(first);
-            while batch.len() < BATCH_LEN
-                && bytes < BATCH_BYTES
-                && let Ok(next) = incoming.try_recv()
-            {
-                bytes += next.1.publication.payload().len();
-                batch.push(next);
-            }
-            let result = self.write(&batch).map_err(|error| StoreFault {
-                text: format!(
-                    "the store cannot write ({error}); free some space or mend the disk, \
-                               then restart the server"
-                ),
-            });
-            self.answer(&batch, &result);
-            batch.clear();
-            if let Err(fault) = result {
-                tracing::error!(%fault, "the store has stopped: durable topics take nothing more");
-                // Whoever still hands something over hears the same.
-                while let Ok(late) = incoming.recv() {
-                    self.answer(&[late], &Err(fault.clone()));
-                }
-            }
-        }
-    }
-
-    fn write(&mut self, batch: &[(usize, Record)]) -> fjall::Result<()> {
-        let files = &mut self.files;
-        let written = files.written + batch.len() as u64;
-        let mut writes = files.database.batch().durability(Some(PersistMode::SyncData));
-        for (_, record) in batch {
-            if record.publication.sequence() == Sequence::START.next() {
-                let number = record.topic_number.to_be_bytes();
-                writes.insert(&files.topics, number, record.topic.as_str());
-            }
-            writes.insert(&files.records, record.key(), record.value());
-            if record.forget_through > Sequence::START {
-                writes.remove(&files.records, key_of(record.topic_number, record.forget_through));
-            }
-        }
-        writes.insert(&files.meta, "written", written.to_be_bytes());
-        writes.commit()?;
-        files.written = written;
-        // Not made durable by itself: it may be behind after a power loss, never ahead.
-        files.mark.write_all_at(&written.to_be_bytes(), 0)?;
-        Ok(())
-    }
-
-    /// Tells each shard what became of its records, in their order.
-    fn answer(&self, batch: &[(usize, Record)], result: &Result<(), StoreFault>) {
-        for (shard, deliver) in self.deliver.iter().enumerate() {
-            let count = batch.iter().filter(|(of, _)| *of == shard).count();
-            if count > 0 {
-                deliver(StoreMail::Written(Written { count, result: result.clone() }));
-            }
-        }
-    }
-}
-
-fn run_reader(records: &Keyspace, readings: &Receiver<Reading>, deliver: &[Deliver]) {
-    while let Ok(Reading { shard, ticket, topic_number, wanted }) = readings.recv() {
-        let last = key_of(topic_number, Sequence::MAX);
-        let range = records.range(key_of(topic_number, wanted.after.next())..=last);
-        let publications = range
-            .map_while(|entry| {
-                let (key, value) = entry.into_inner().ok()?;
-                // What is damaged was told when the store was opened: reading ends before it.
-                record::read(&key, &value).ok().map(|stored| stored.publication)
-            })
-            .skip_while(|publication| publication.unix_ms() < wanted.since_ms)
-            .take(wanted.count)
-            .collect();
-        deliver[shard](StoreMail::Read { ticket, publications });
     }
 }

@@ -1,0 +1,188 @@
+//! A disk in memory: what was not synced is lost in a crash, all of it or from some record on.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use backbone::{ReadWanted, Record, Store, StoreMail, StoredTopic, Written};
+use model::{Publication, Sequence, TopicName};
+
+use crate::random::Random;
+
+/// Faults that a disk may be given, to see that the checker finds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lie {
+    /// It is honest.
+    #[default]
+    None,
+    /// It says that records are durable before they are.
+    AnswersEarly,
+    /// In a crash it may lose a record and keep a later one.
+    LosesFromTheMiddle,
+    /// After a crash it has forgotten the idempotency keys.
+    ForgetsKeys,
+    /// After a crash it has forgotten the newest durable record of a topic.
+    ForgetsTheNewest,
+}
+
+/// What is on the disk, and what is on its way there.
+#[derive(Debug, Default)]
+pub struct SimDisk {
+    /// Records that survive a crash.
+    pub durable: BTreeMap<(u64, Sequence), Record>,
+    names: BTreeMap<TopicName, u64>,
+    waiting: VecDeque<(usize, Record)>,
+    answered_early: usize,
+    reads: VecDeque<(usize, u64, u64, ReadWanted)>,
+    topics: u64,
+    lie: Lie,
+}
+
+/// A disk that shards share.
+pub type SharedDisk = Arc<Mutex<SimDisk>>;
+
+/// One shard's hold on a simulated disk.
+#[derive(Debug)]
+pub struct SimStore {
+    disk: SharedDisk,
+    shard: usize,
+}
+
+impl SimStore {
+    /// The hold of one shard.
+    pub fn new(disk: &SharedDisk, shard: usize) -> Self {
+        Self { disk: Arc::clone(disk), shard }
+    }
+}
+
+/// The disk behind its lock: everything runs on one thread.
+pub fn lock(disk: &SharedDisk) -> MutexGuard<'_, SimDisk> {
+    disk.lock().expect("a panic ends the run")
+}
+
+impl Store for SimStore {
+    fn write(&mut self, record: Record) -> Result<(), Record> {
+        const WAITING_MAX: usize = 200;
+        let mut disk = lock(&self.disk);
+        if disk.waiting.len() >= WAITING_MAX {
+            return Err(record);
+        }
+        disk.waiting.push_back((self.shard, record));
+        Ok(())
+    }
+
+    fn new_topic_number(&mut self) -> u64 {
+        let mut disk = lock(&self.disk);
+        disk.topics += 1;
+        disk.topics
+    }
+
+    fn read(&mut self, ticket: u64, topic_number: u64, wanted: ReadWanted) {
+        lock(&self.disk).reads.push_back((self.shard, ticket, topic_number, wanted));
+    }
+}
+
+impl SimDisk {
+    /// An empty disk with a fault.
+    pub fn with(lie: Lie) -> SharedDisk {
+        Arc::new(Mutex::new(Self { lie, ..Self::default() }))
+    }
+
+    /// Makes the oldest records durable and answers what waits to be read: mail for shards.
+    pub fn work(&mut self, count: usize) -> Vec<(usize, StoreMail)> {
+        let mut mail: Vec<(usize, StoreMail)> = Vec::new();
+        if self.lie == Lie::AnswersEarly {
+            for (shard, _) in self.waiting.iter().skip(self.answered_early) {
+                mail.push((*shard, StoreMail::Written(Written { count: 1, result: Ok(()) })));
+            }
+            self.answered_early = self.waiting.len();
+        }
+        for _ in 0..count.min(self.waiting.len()) {
+            let Some((shard, record)) = self.waiting.pop_front() else { break };
+            self.persist(record);
+            if self.answered_early > 0 {
+                self.answered_early -= 1;
+            } else {
+                mail.push((shard, StoreMail::Written(Written { count: 1, result: Ok(()) })));
+            }
+        }
+        for (shard, ticket, topic_number, wanted) in std::mem::take(&mut self.reads) {
+            let publications = self.read(topic_number, wanted);
+            mail.push((shard, StoreMail::Read { ticket, publications }));
+        }
+        mail
+    }
+
+    fn read(&self, topic_number: u64, wanted: ReadWanted) -> Vec<Publication> {
+        let from = (topic_number, wanted.after.next());
+        let range = self.durable.range(from..=(topic_number, Sequence::MAX));
+        range.take(wanted.count).map(|(_, record)| record.publication.clone()).collect()
+    }
+
+    fn persist(&mut self, record: Record) {
+        self.names.insert(record.topic.clone(), record.topic_number);
+        let key = (record.topic_number, record.publication.sequence());
+        self.durable.insert(key, record);
+    }
+
+    /// The process dies: of what was on its way a part arrives, torn somewhere.
+    pub fn crash(&mut self, random: &mut Random) {
+        let survivors = random.below(self.waiting.len() + 1);
+        for (at, (_, record)) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
+            let is_lost = self.lie == Lie::LosesFromTheMiddle && random.one_in(4);
+            if at < survivors && !is_lost {
+                self.persist(record);
+            }
+        }
+        self.reads.clear();
+        self.answered_early = 0;
+        if self.lie == Lie::ForgetsTheNewest
+            && let Some((&newest, _)) = self.durable.iter().next_back()
+        {
+            self.durable.remove(&newest);
+        }
+    }
+
+    /// What a server finds that is started on this disk; memory holds at most `held` of each topic.
+    pub fn found(&self, held: usize) -> Vec<StoredTopic> {
+        let topics = self.names.iter();
+        topics
+            .map(|(topic, &number)| {
+                let records: Vec<&Record> = self
+                    .durable
+                    .range((number, Sequence::START)..=(number, Sequence::MAX))
+                    .map(|(_, record)| record)
+                    .collect();
+                let head = records.last().map_or(Sequence::START, |it| it.publication.sequence());
+                let newest = records.iter().rev().take(held).rev();
+                let keys = records.iter().filter(|_| self.lie != Lie::ForgetsKeys);
+                StoredTopic {
+                    topic: topic.clone(),
+                    number,
+                    head,
+                    newest: newest.map(|record| record.publication.clone()).collect(),
+                    keys: keys
+                        .filter_map(|record| {
+                            let key = record.idempotency_key.clone()?;
+                            let publication = &record.publication;
+                            Some((key, publication.sequence(), publication.unix_ms()))
+                        })
+                        .collect(),
+                }
+            })
+            .filter(|topic| topic.head > Sequence::START)
+            .collect()
+    }
+
+    /// The newest durable sequence of a topic.
+    pub fn head(&self, topic: &TopicName) -> Sequence {
+        let Some(&number) = self.names.get(topic) else { return Sequence::START };
+        let range = self.durable.range((number, Sequence::START)..=(number, Sequence::MAX));
+        range.map(|((_, sequence), _)| *sequence).next_back().unwrap_or(Sequence::START)
+    }
+
+    /// The payload of a durable publication.
+    pub fn payload(&self, topic: &TopicName, sequence: Sequence) -> Option<&[u8]> {
+        let number = *self.names.get(topic)?;
+        Some(self.durable.get(&(number, sequence))?.publication.payload())
+    }
+}

@@ -1,0 +1,423 @@
+//! Runs with a disk, in which the whole server dies again and again.
+//!
+//! The checker knows what every acknowledged publication must do: it is on the disk at its position with its
+//! payload, once; and nobody ever reads at a position anything else than what the disk has there.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backbone::StoreMail;
+use engine::{MailSender, Waker, mailbox};
+use hub::{ShardIndex, home_shard};
+use model::{
+    AckLevel, Command, CommandId, Draft, Epoch, Limits, Moment, Payload, PayloadKind, PolicyRule,
+    Publish, Selector, Sequence, TopicName, TopicPolicy,
+};
+use server::{Access, Config, DiskParts, Shard, ShardMail, ShardParts};
+
+use crate::disk::{Lie, SharedDisk, SimDisk, SimStore, lock};
+use crate::network::{Network, SimIo};
+use crate::peer::{Bug, SimPeer, frame_as};
+use crate::random::Random;
+
+const TOPICS: [&str; 4] = ["a", "a/b", "b/b", "c"];
+const SELECTORS: [&str; 6] = ["a", "a/b", "c", "a/+", "+/b", "#"];
+/// Publications of each topic that memory holds: few, so that resumes need the disk.
+const HELD: usize = 4;
+
+/// How far the wall clock jumps, in milliseconds: less than idempotency keys are remembered.
+const SKEW_MS_MAX: u64 = 60_000;
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KillOutcome {
+    /// Publications acknowledged.
+    pub acknowledged: u64,
+    /// Publications that clients took.
+    pub taken: u64,
+    /// Times that the server was killed.
+    pub kills: u64,
+}
+
+struct World {
+    random: Random,
+    network: Rc<RefCell<Network>>,
+    disk: SharedDisk,
+    shards: Vec<Shard<SimIo>>,
+    mailboxes: Vec<MailSender<ShardMail>>,
+    /// Mail from the disk that found a full mailbox.
+    undelivered: Vec<(usize, StoreMail)>,
+    peers: Vec<SimPeer>,
+    publisher: SimPeer,
+    /// Numbers of publications that were sent and not acknowledged.
+    unanswered: BTreeSet<u64>,
+    acknowledged: BTreeMap<u64, Sequence>,
+    next: u64,
+    elapsed: Duration,
+    /// What the wall clock shows beyond `elapsed`: it jumps.
+    skew_ms: u64,
+    outcome: KillOutcome,
+    config: Arc<Config>,
+}
+
+/// Runs a node with a disk through `steps` random events, kills among them, lets it come to rest, and
+/// checks what was acknowledged.
+///
+/// # Panics
+/// With the promise that was broken; the same seed breaks it again.
+pub fn run_with_kills(seed: u64, steps: usize, lie: Lie, bug: Bug) -> KillOutcome {
+    let mut world = World::new(seed, lie, bug);
+    for _ in 0..steps {
+        world.step();
+    }
+    world.come_to_rest();
+    world.check();
+    world.outcome
+}
+
+/// Publication `number` goes to this topic.
+fn topic_of(number: u64) -> TopicName {
+    let name = TOPICS[number as usize % TOPICS.len()];
+    TopicName::parse(name, &Limits::default()).expect("valid")
+}
+
+/// Commands with ids from here on are publications.
+const FIRST: u64 = 1_000;
+
+impl World {
+    fn new(seed: u64, lie: Lie, bug: Bug) -> Self {
+        let mut random = Random::new(seed);
+        let count = 1 + random.below(3);
+        let limits = Limits {
+            recent_deliveries_max: 16 + random.below(100),
+            mailbox_len_max: 64 + random.below(200),
+            ..Limits::default()
+        };
+        let policy = TopicPolicy {
+            ack: AckLevel::Disk,
+            history_count: 1_000_000,
+            memory_count: HELD,
+            ..TopicPolicy::default()
+        };
+        let selector = Selector::parse("#", &limits).expect("valid");
+        let policies = vec![PolicyRule { selector, policy }];
+        let config = Arc::new(Config { limits, policies, ..Config::default() });
+        let mut world = Self {
+            random,
+            network: Network::new(count, seed),
+            disk: SimDisk::with(lie),
+            shards: Vec::new(),
+            mailboxes: Vec::new(),
+            undelivered: Vec::new(),
+            peers: (0..5).map(|_| SimPeer::with(bug)).collect(),
+            publisher: SimPeer::default(),
+            unanswered: BTreeSet::new(),
+            acknowledged: BTreeMap::new(),
+            next: FIRST,
+            elapsed: Duration::ZERO,
+            skew_ms: SKEW_MS_MAX / 2,
+            outcome: KillOutcome::default(),
+            config,
+        };
+        world.start(count);
+        world
+    }
+
+    /// Starts the server on what the disk holds.
+    fn start(&mut self, count: usize) {
+        let limits = &self.config.limits;
+        let (senders, boxes): (Vec<_>, Vec<_>) =
+            (0..count).map(|_| mailbox(limits.mailbox_len_max, Waker::none())).unzip();
+        let access = Arc::new(Access::new(&self.config.access));
+        let found = lock(&self.disk).found(HELD);
+        let shard = |(index, mailbox)| {
+            let at_home = |topic: &TopicName| home_shard(topic, count as u16).0 == index as u16;
+            let topics = found.iter().filter(|found| at_home(&found.topic)).cloned().collect();
+            let store = Box::new(SimStore::new(&self.disk, index));
+            Shard::new(ShardParts {
+                io: SimIo::new(Rc::clone(&self.network), index),
+                index: ShardIndex(index as u16),
+                shard_count: count as u16,
+                sessions_max: usize::MAX,
+                config: Arc::clone(&self.config),
+                access: Arc::clone(&access),
+                mailbox,
+                peers: senders.clone(),
+                api: None,
+                epoch: Epoch::new("memory"),
+                disk: Some(DiskParts { store, epoch: Epoch::new("disk"), topics }),
+                now: self.now(),
+            })
+        };
+        self.shards = boxes.into_iter().enumerate().map(shard).collect();
+        self.mailboxes = senders;
+        let link = self.network.borrow_mut().connect(0);
+        let mut bytes = self.publisher.handle_connect(link);
+        // Whatever was not answered may have been kept or not: its key tells.
+        for number in &self.unanswered {
+            bytes.extend(publish_bytes(*number));
+        }
+        self.network.borrow_mut().send(link, &bytes);
+    }
+
+    fn now(&self) -> Moment {
+        let unix_ms = u64::try_from(self.elapsed.as_millis()).unwrap_or(0);
+        Moment { elapsed: self.elapsed, unix_ms: unix_ms + self.skew_ms }
+    }
+
+    /// Somebody sets the clock; or the machine slept, and everything is late at once.
+    fn jump(&mut self) {
+        if self.random.one_in(2) {
+            self.skew_ms = self.random.below(SKEW_MS_MAX as usize) as u64;
+        } else {
+            self.elapsed += Duration::from_millis(self.random.below(5_000) as u64);
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(24) {
+            0..=5 => self.publish(),
+            6..=11 => self.turn(),
+            12..=14 => self.work(),
+            15..=18 => self.read(),
+            19 | 20 => self.connect(),
+            21 => self.subscribe(),
+            22 if self.random.one_in(8) => self.jump(),
+            22 => self.drop_one(),
+            _ if self.random.one_in(4) => self.kill(),
+            _ => {}
+        }
+    }
+
+    fn publish(&mut self) {
+        let number = self.next;
+        self.next += 1;
+        self.unanswered.insert(number);
+        let link = self.publisher.link.expect("it stays connected");
+        self.network.borrow_mut().send(link, &publish_bytes(number));
+    }
+
+    fn turn(&mut self) {
+        let shard = self.random.below(self.shards.len());
+        self.elapsed += Duration::from_micros(100);
+        let now = self.now();
+        self.shards[shard].turn(now);
+    }
+
+    fn work(&mut self) {
+        let count = self.random.below(8);
+        self.undelivered.extend(lock(&self.disk).work(count));
+        let waiting = std::mem::take(&mut self.undelivered);
+        let mut is_full = false;
+        for (shard, mail) in waiting {
+            // Once one waits, all wait behind it: mail keeps its order.
+            match is_full {
+                true => self.undelivered.push((shard, mail)),
+                false => {
+                    if let Err(ShardMail::Store(mail)) =
+                        self.mailboxes[shard].send(ShardMail::Store(mail))
+                    {
+                        is_full = true;
+                        self.undelivered.push((shard, mail));
+                    }
+                }
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let peer = self.random.below(self.peers.len());
+        let bytes_max = 1 + self.random.below(3_000);
+        self.read_of(peer, bytes_max);
+        self.read_publisher();
+    }
+
+    fn read_of(&mut self, peer: usize, bytes_max: usize) {
+        let Some(link) = self.peers[peer].link else { return };
+        let bytes = self.network.borrow_mut().receive(link, bytes_max);
+        self.peers[peer].handle_bytes(&bytes);
+        let pongs = std::mem::take(&mut self.peers[peer].unsent);
+        self.network.borrow_mut().send(link, &pongs);
+        for (topic, sequence, payload) in self.peers[peer].heard.drain(..) {
+            let disk = lock(&self.disk);
+            let kept = disk.payload(&topic, sequence);
+            assert_eq!(kept, Some(&payload[..]), "{topic} {sequence} was read and is not kept");
+            self.outcome.taken += 1;
+        }
+        // It was too slow, or the server closed for another reason: it comes back and resumes.
+        let has_more = self.network.borrow().has_bytes_for(link);
+        if !has_more && !self.network.borrow().is_open(link) {
+            self.peers[peer].link = None;
+        }
+    }
+
+    fn read_publisher(&mut self) {
+        let link = self.publisher.link.expect("it stays connected");
+        let bytes = self.network.borrow_mut().receive(link, usize::MAX);
+        self.publisher.handle_bytes(&bytes);
+        let pongs = std::mem::take(&mut self.publisher.unsent);
+        self.network.borrow_mut().send(link, &pongs);
+        for (id, position) in self.publisher.published.drain(..) {
+            self.unanswered.remove(&id.0);
+            let before = self.acknowledged.insert(id.0, position.sequence);
+            assert!(before.is_none_or(|before| before == position.sequence), "{id:?} moved");
+        }
+        // Refused for now: the disk or a mailbox was full.
+        let refused: Vec<CommandId> = self.publisher.refused.drain(..).collect();
+        for id in refused {
+            self.network.borrow_mut().send(link, &publish_bytes(id.0));
+        }
+    }
+
+    fn connect(&mut self) {
+        let peer = self.random.below(self.peers.len());
+        self.connect_one(peer);
+    }
+
+    fn connect_one(&mut self, peer: usize) {
+        if self.peers[peer].link.is_none() {
+            let shard = self.random.below(self.shards.len());
+            let link = self.network.borrow_mut().connect(shard);
+            let bytes = self.peers[peer].handle_connect(link);
+            self.network.borrow_mut().send(link, &bytes);
+        }
+    }
+
+    fn subscribe(&mut self) {
+        let peer = self.random.below(self.peers.len());
+        let text = SELECTORS[self.random.below(SELECTORS.len())];
+        let selector = Selector::parse(text, &self.config.limits).expect("valid");
+        let peer = &mut self.peers[peer];
+        if let Some(link) = peer.link
+            && !peer.selectors.iter().any(|known| known.overlaps(&selector))
+        {
+            let bytes = peer.subscribe(selector);
+            self.network.borrow_mut().send(link, &bytes);
+        }
+    }
+
+    fn drop_one(&mut self) {
+        let peer = self.random.below(self.peers.len());
+        if let Some(link) = self.peers[peer].link.take() {
+            self.network.borrow_mut().drop_link(link);
+        }
+    }
+
+    /// The process is gone, with everything that was only in memory.
+    fn kill(&mut self) {
+        self.outcome.kills += 1;
+        lock(&self.disk).crash(&mut self.random);
+        self.undelivered.clear();
+        self.shards.clear();
+        self.network.borrow_mut().cut_all();
+        self.peers.iter_mut().for_each(|peer| peer.link = None);
+        self.elapsed += Duration::from_millis(10);
+        // It may come back with another number of shards.
+        let count = 1 + self.random.below(3);
+        self.start(count);
+    }
+
+    fn come_to_rest(&mut self) {
+        for _ in 0..2_000 {
+            (0..self.peers.len()).for_each(|peer| self.connect_one(peer));
+            self.elapsed += Duration::from_micros(100);
+            let now = self.now();
+            for shard in &mut self.shards {
+                shard.turn(now);
+            }
+            self.work();
+            (0..self.peers.len()).for_each(|peer| self.read_of(peer, usize::MAX));
+            self.read_publisher();
+        }
+    }
+
+    fn check(&mut self) {
+        let disk = lock(&self.disk);
+        assert!(self.unanswered.is_empty(), "never answered: {:?}", self.unanswered);
+        for (number, sequence) in &self.acknowledged {
+            let kept = disk.payload(&topic_of(*number), *sequence);
+            assert_eq!(kept, Some(&payload_of(*number)[..]), "{number} at {sequence}");
+        }
+        assert_eq!(disk.durable.len(), self.acknowledged.len(), "something was kept twice");
+        for (at, peer) in self.peers.iter().enumerate() {
+            for topic in (0..TOPICS.len() as u64).map(topic_of) {
+                let is_read = peer.selectors.iter().any(|s| s.matches(topic.as_str()));
+                let head = disk.head(&topic);
+                if is_read && head > Sequence::START {
+                    assert_eq!(peer.last_of(&topic), Some(head), "peer {at} of {topic}");
+                }
+            }
+            assert_eq!(peer.gaps, 0, "peer {at} was told a gap");
+        }
+        self.outcome.acknowledged = self.acknowledged.len() as u64;
+    }
+}
+
+fn payload_of(number: u64) -> Vec<u8> {
+    let mut payload = number.to_string().into_bytes();
+    payload.resize(payload.len() + number as usize % 200, b' ');
+    payload
+}
+
+fn publish_bytes(number: u64) -> Vec<u8> {
+    let draft = Draft {
+        topic: topic_of(number),
+        payload: Payload::new(PayloadKind::Text, &payload_of(number)),
+        idempotency_key: Some(format!("key-{number}").into()),
+        expected: None,
+    };
+    frame_as(CommandId(number), &Command::Publish(Publish { draft }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_acknowledged_is_lost_or_doubled_by_kills() {
+        let mut sum = KillOutcome::default();
+        for seed in 0..400 {
+            println!("seed {seed}");
+            let outcome = run_with_kills(seed, 1_500, Lie::None, Bug::None);
+            sum.acknowledged += outcome.acknowledged;
+            sum.taken += outcome.taken;
+            sum.kills += outcome.kills;
+        }
+        assert!(sum.acknowledged > 50_000 && sum.kills > 1_000 && sum.taken > 20_000, "{sum:?}");
+    }
+
+    #[test]
+    fn a_seed_replays_exactly() {
+        assert_eq!(
+            run_with_kills(7, 2_000, Lie::None, Bug::None),
+            run_with_kills(7, 2_000, Lie::None, Bug::None)
+        );
+    }
+
+    #[test]
+    fn the_checker_finds_every_lie_of_a_disk() {
+        for lie in
+            [Lie::AnswersEarly, Lie::LosesFromTheMiddle, Lie::ForgetsKeys, Lie::ForgetsTheNewest]
+        {
+            let finds = |seed| {
+                let run = || run_with_kills(seed, 1_500, lie, Bug::None);
+                std::panic::catch_unwind(run).is_err()
+            };
+            assert!((0..40).any(finds), "{lie:?} was not found");
+        }
+    }
+
+    #[test]
+    fn the_checker_finds_every_bug_of_a_client() {
+        for bug in [Bug::ForgetsWhereItWas, Bug::ClaimsOneTooMany] {
+            let finds = |seed| {
+                let run = || run_with_kills(seed, 1_500, Lie::None, bug);
+                std::panic::catch_unwind(run).is_err()
+            };
+            assert!((0..40).any(finds), "{bug:?} was not found");
+        }
+    }
+}
