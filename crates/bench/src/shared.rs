@@ -14,6 +14,8 @@ pub(crate) struct Shared {
     pub is_over: AtomicBool,
     /// Clients whose subscription stands.
     pub live: AtomicUsize,
+    /// Clients that were away and have everything that they missed.
+    pub caught_up: AtomicUsize,
     pub delivered: AtomicU64,
     pub published: AtomicU64,
     /// The server's epoch, once a client was told.
@@ -28,6 +30,7 @@ impl Shared {
             phases: phases.to_vec(),
             is_over: AtomicBool::new(false),
             live: AtomicUsize::new(0),
+            caught_up: AtomicUsize::new(0),
             delivered: AtomicU64::new(0),
             published: AtomicU64::new(0),
             epoch: OnceLock::new(),

@@ -37,6 +37,8 @@ pub(crate) struct Orders {
     pub storms: AtomicU32,
     /// Connections to drop and open again each second.
     pub churn_per_second: AtomicU32,
+    /// Whether clients drop their connections and stay away.
+    pub is_away: AtomicBool,
     /// Whether clients read what arrives.
     pub is_reading: AtomicBool,
 }
@@ -79,6 +81,7 @@ impl Swarm {
         let orders = Arc::new(Orders {
             storms: AtomicU32::new(0),
             churn_per_second: AtomicU32::new(0),
+            is_away: AtomicBool::new(false),
             is_reading: AtomicBool::new(true),
         });
         let count = plan.clients.div_ceil(PER_TABLE).max(cores.load.len().min(plan.clients));
@@ -128,6 +131,8 @@ struct Client {
     next: Vec<(u32, u32)>,
     /// Its place among the sampled clients.
     sampled: Option<u32>,
+    /// It was away, and has not heard anything new yet.
+    is_catching_up: bool,
 }
 
 /// The connections of one thread.
@@ -147,11 +152,14 @@ struct Clients {
     /// How many threads share what `churn_per_second` asks.
     threads: usize,
     was_reading: bool,
+    was_away: bool,
     buffer: Vec<u8>,
 }
 
 /// Connections under way at a time, per thread: below what a listener's queue loses.
 const IN_FLIGHT_MAX: usize = 256;
+/// What is not older than this is no missed message any more.
+const NEW_NS: u64 = 100_000_000;
 /// Few to an address: past half of its ports the kernel searches long for a free one.
 const PER_ADDRESS: usize = 4_000;
 
@@ -181,6 +189,7 @@ impl Clients {
                     skip: 0,
                     next: Vec::new(),
                     sampled,
+                    is_catching_up: false,
                 }
             })
             .collect();
@@ -198,6 +207,7 @@ impl Clients {
             churn_next: 0,
             threads,
             was_reading: true,
+            was_away: false,
             buffer: vec![0; 256 << 10],
         })
     }
@@ -205,7 +215,8 @@ impl Clients {
     fn run(mut self) -> Result<Findings, String> {
         while !self.shared.is_over() {
             self.obey();
-            while self.in_flight < IN_FLIGHT_MAX
+            while !self.was_away
+                && self.in_flight < IN_FLIGHT_MAX
                 && let Some(index) = self.to_open.pop_front()
             {
                 self.open(index as usize)?;
@@ -221,6 +232,14 @@ impl Clients {
             self.storms_seen = storms;
             (0..self.clients.len()).for_each(|index| self.reopen(index));
         }
+        let is_away = self.orders.is_away.load(Ordering::Relaxed);
+        if is_away && !self.was_away {
+            for index in 0..self.clients.len() {
+                self.clients[index].is_catching_up = true;
+                self.reopen(index);
+            }
+        }
+        self.was_away = is_away;
         let churn = self.orders.churn_per_second.load(Ordering::Relaxed) as usize;
         if churn > 0 {
             let interval = Duration::from_secs(1) * self.threads as u32 / churn as u32;
@@ -428,8 +447,12 @@ impl Clients {
                         return;
                     };
                     check_number(&mut client.next, stamp, &mut findings.checks);
+                    let latency = now_ns.saturating_sub(stamp.intended_ns);
+                    if client.is_catching_up && latency < NEW_NS {
+                        client.is_catching_up = false;
+                        shared.caught_up.fetch_add(1, Ordering::Relaxed);
+                    }
                     if phase > 0 && is_timed {
-                        let latency = now_ns.saturating_sub(stamp.intended_ns);
                         findings.latency_ns[phase - 1].saturating_record(latency);
                         if let Some(sampled) = client.sampled {
                             findings.sampled[sampled as usize].1.saturating_record(latency);

@@ -104,6 +104,9 @@ impl Target {
             .map_err(|error| format!("cannot measure {url}: {error}; {how}"))?;
         let address = addresses.find(SocketAddr::is_ipv4);
         let address = address.ok_or_else(|| format!("cannot measure {url}: no IPv4; {how}"))?;
+        let patience = Duration::from_secs(5);
+        TcpStream::connect_timeout(&address, patience)
+            .map_err(|error| format!("cannot measure {url}: {error}; is the server running?"))?;
         let dialect = dialect("tidegate")?;
         let (name, processes, started_in) = (url.into(), vec![], Duration::ZERO);
         Ok(Self { child: None, address, dialect, name, shards: 0, processes, started_in })

@@ -33,6 +33,10 @@ pub enum Kind {
     SlowConsumers,
     /// A topic for each of very many clients.
     Millions,
+    /// Clients that were away come back and get what they missed.
+    ResumeStorm,
+    /// The same, where memory does not have it any more.
+    ResumeFromDisk,
     /// Acknowledged publications to topics on disk.
     DurablePublish,
     /// A killed server comes back to very many topics on disk.
@@ -191,6 +195,20 @@ pub fn list() -> Vec<Scenario> {
             "bytes per idle session on a shared topic",
             Kind::IdleMemory,
             Size { clients_per_core: 100_000, seconds: 0, ..STREAM },
+            None,
+        ),
+        scenario(
+            "resume-storm",
+            "5 clients in 6 come back at once, each with 100 messages missed and more",
+            Kind::ResumeStorm,
+            Size { clients_per_core: 12_000, seconds: 5, ..STREAM },
+            None,
+        ),
+        scenario(
+            "resume-from-disk",
+            "the same, where memory holds only the newest message of each topic",
+            Kind::ResumeFromDisk,
+            Size { clients_per_core: 12_000, seconds: 5, ..STREAM },
             None,
         ),
         scenario(

@@ -111,10 +111,10 @@ fn needs(store: &Path) -> Needs {
 }
 
 /// A directory that goes with the run.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(std::env::temp_dir().join(format!("tidegate-bench-store-{}", std::process::id())))
     }
 }
@@ -174,6 +174,10 @@ impl Outcome {
         Self { acknowledged: 0, refused: 0, latency_ns: histogram(3) }
     }
 
+    fn answered(&self) -> u64 {
+        self.acknowledged + self.refused
+    }
+
     fn note(&mut self, answer: Acknowledged, sent: impl Fn(u64) -> Instant) {
         match answer {
             Acknowledged::Yes(id) => {
@@ -185,9 +189,16 @@ impl Outcome {
     }
 }
 
-/// A connection that publishes and hears acknowledgements.
+/// The side of a connection that hears acknowledgements.
+struct Hearer {
+    stream: TcpStream,
+    heard: Vec<u8>,
+}
+
+/// The side of a connection that publishes.
 struct Publisher {
     stream: TcpStream,
+    /// What came with the handshake's answer.
     heard: Vec<u8>,
     frames: Vec<u8>,
     payload: Vec<u8>,
@@ -231,6 +242,12 @@ impl Publisher {
         self.stream.write_all(&self.frames)
     }
 
+    fn hearer(&self) -> std::io::Result<Hearer> {
+        Ok(Hearer { stream: self.stream.try_clone()?, heard: self.heard.clone() })
+    }
+}
+
+impl Hearer {
     /// Waits at most `patience` for answers.
     fn hear(
         &mut self,
@@ -256,31 +273,29 @@ impl Publisher {
 fn publish_paced(server: &Target, context: &Context<'_>, rate: f64) -> Result<Outcome, String> {
     let failed = |error: std::io::Error| format!("cannot publish: {error}");
     let mut publisher = Publisher::open(server, context).map_err(failed)?;
-    let mut outcome = Outcome::new();
+    let mut hearer = publisher.hearer().map_err(failed)?;
     let (began, count) = (Instant::now(), (rate * context.seconds as f64).max(5.0) as u64);
-    let due = |id: u64| began + Duration::from_secs_f64(id as f64 / rate);
-    let until = due(count) + PATIENCE;
-    while outcome.acknowledged + outcome.refused < count {
-        let now = Instant::now();
-        let owed = ((now - began).as_secs_f64() * rate) as u64 + 1;
+    let due = move |id: u64| began + Duration::from_secs_f64(id as f64 / rate);
+    let (load, until) = (context.cores.load.clone(), due(count) + PATIENCE);
+    let hearing = std::thread::spawn(move || {
+        pin(&load);
+        let mut outcome = Outcome::new();
+        while outcome.answered() < count && Instant::now() < until {
+            hearer.hear(PATIENCE, &mut |answer| outcome.note(answer, due))?;
+        }
+        Ok::<Outcome, std::io::Error>(outcome)
+    });
+    while publisher.sent < count {
+        std::thread::sleep(due(publisher.sent).saturating_duration_since(Instant::now()));
+        let owed = (began.elapsed().as_secs_f64() * rate) as u64 + 1;
         let more = owed.min(count).saturating_sub(publisher.sent);
-        if more > 0 {
-            publisher.publish(more as usize).map_err(failed)?;
-        }
-        let next = if publisher.sent < count { due(publisher.sent) } else { until };
-        publisher
-            .hear(next.saturating_duration_since(Instant::now()), &mut |answer| {
-                outcome.note(answer, due);
-            })
-            .map_err(failed)?;
-        if Instant::now() > until {
-            return Err(format!(
-                "{} publications were never answered",
-                count - outcome.acknowledged
-            ));
-        }
+        publisher.publish(more as usize).map_err(failed)?;
     }
-    Ok(outcome)
+    let outcome = hearing.join().map_err(|_| "the hearer panicked".to_owned())?.map_err(failed)?;
+    match count - outcome.answered() {
+        0 => Ok(outcome),
+        unanswered => Err(format!("{unanswered} publications were never answered")),
+    }
 }
 
 /// Keeps a window of publications under way for the run's seconds, or until `wanted` are answered.
@@ -291,6 +306,7 @@ fn publish_flat_out(
 ) -> Result<Outcome, String> {
     let failed = |error: std::io::Error| format!("cannot publish: {error}");
     let mut publisher = Publisher::open(server, context).map_err(failed)?;
+    let mut hearer = publisher.hearer().map_err(failed)?;
     let (mut outcome, began) = (Outcome::new(), Instant::now());
     let mut sent_at = vec![began; WINDOW];
     loop {
@@ -298,8 +314,7 @@ fn publish_flat_out(
             u64::MAX => began.elapsed() >= Duration::from_secs(context.seconds),
             wanted => publisher.sent >= wanted,
         };
-        let answered = outcome.acknowledged + outcome.refused;
-        let under_way = publisher.sent - answered;
+        let under_way = publisher.sent - outcome.answered();
         if is_over && under_way == 0 || context.progress.is_interrupted() {
             return Ok(outcome);
         }
@@ -313,7 +328,7 @@ fn publish_flat_out(
             publisher.publish(room).map_err(failed)?;
         }
         let mut is_heard = false;
-        publisher
+        hearer
             .hear(PATIENCE, &mut |answer| {
                 is_heard = true;
                 outcome.note(answer, |id| sent_at[id as usize % WINDOW]);
@@ -329,7 +344,7 @@ fn publish_flat_out(
 fn heads(server: &Target) -> std::io::Result<(u64, u64)> {
     let (mut topics, mut sum, mut after) = (0, 0, String::new());
     loop {
-        let path = format!("/v1/topics?selector=bench/%23&limit=1000&after={after}");
+        let path = format!("/v1/topics?selector=bench/%23&limit=1000{after}");
         let answer = get(server.address, &path)?;
         let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         let page: Value = serde_json::from_str(body)?;
@@ -337,7 +352,7 @@ fn heads(server: &Target) -> std::io::Result<(u64, u64)> {
         topics += listed.len() as u64;
         sum += listed.iter().filter_map(|topic| topic["sequence"].as_u64()).sum::<u64>();
         match page["next"].as_str() {
-            Some(next) => after = next.to_owned(),
+            Some(next) => after = format!("&after={next}"),
             None => return Ok((topics, sum)),
         }
     }

@@ -6,6 +6,7 @@ mod durable;
 mod floor;
 mod idle;
 mod ping_pong;
+mod resume;
 mod slow;
 mod storm;
 mod stream;
@@ -24,6 +25,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
         Kind::PingPong => ping_pong::run(context),
         Kind::IdleMemory => idle::run(context),
         Kind::ReconnectStorm | Kind::Churn => storm::run(context),
+        Kind::ResumeStorm | Kind::ResumeFromDisk => resume::run(context),
         Kind::SlowConsumers => slow::run(context),
         Kind::Millions => c12m::run(context),
         Kind::DurablePublish | Kind::DurableRestart => durable::run(context),

@@ -1,0 +1,89 @@
+"""Every scenario of the benchmark, very small: it runs, the counts are right, the report is written.
+
+Nothing here is timed: how fast it was is not looked at.
+"""
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+
+PROGRAM = pathlib.Path(__file__).parents[2] / "target/ci/tidegate"
+
+STREAMS = {
+    "fastest-million": ["--clients", "40"],
+    "throughput-ramp": ["--clients", "20"],
+    "steady-sla": ["--clients", "20"],
+    "reconnect-storm": ["--clients", "40"],
+    "churn": ["--clients", "40"],
+    "resume-storm": ["--clients", "60"],
+    "resume-from-disk": ["--clients", "60"],
+    "c12m": ["--clients", "200", "--rate", "1"],
+}
+
+
+def bench(scenario, *options):
+    """The result of a run; a run that is not valid for lateness alone is no failure here."""
+    command = [PROGRAM, "bench", scenario, "--duration", "1", "--json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip(), done.stderr
+    report = json.loads(done.stdout)
+    assert report["format"] == "tidegate-bench 1"
+    assert report["scenario"] == scenario
+    return report["result"]
+
+
+@pytest.mark.parametrize("scenario", STREAMS)
+def test_every_message_is_counted(scenario):
+    result = bench(scenario, *STREAMS[scenario])
+    checks = result["checks"]
+    faults = {name: count for name, count in checks.items() if name != "delivered" and count}
+    assert not faults, checks
+    assert checks["delivered"] > 0
+    assert result["clients_at_the_end"] == int(STREAMS[scenario][1])
+    measured = sum(phase["latency_ms"]["count"] for phase in result["phases"])
+    assert 0 < measured <= checks["delivered"]
+
+
+def test_deliveries_are_publications_times_readers():
+    result = bench("throughput-ramp", "--clients", "7", "--topics", "5")
+    # Every client reads every topic, from the first publication on.
+    assert result["checks"]["delivered"] == 7 * result["published"]
+
+
+def test_durable_publications_survive_the_kill_in_the_run():
+    for scenario, topics in [("durable-publish", 10), ("durable-restart", 200)]:
+        result = bench(scenario, "--topics", str(topics))
+        checks = result["checks"]
+        assert checks["missing"] == 0 and checks["refused"] == 0, checks
+        assert checks["kept_after_kill"] == checks["acknowledged"] > 0
+        assert result["restart"]["topics"] == topics
+        assert result["disk_floor"]["after"]["batches_of_256"]["records_per_second"] > 0
+
+
+def test_idle_sessions_and_round_trips():
+    result = bench("idle-memory", "--clients", "500")
+    assert result["sessions_at_server"] == 500
+    assert result["memory"]["user_bytes_per_connection"] > 0
+    result = bench("ping-pong")
+    assert result["10_bytes"]["round_trip_us"]["count"] > 0
+
+
+def test_a_report_and_a_comparison_are_written(tmp_path):
+    for _ in range(2):
+        command = [PROGRAM, "bench", "fastest-million", "--clients", "20", "--duration", "1"]
+        subprocess.run([*command, "--out", tmp_path], check=True, capture_output=True, timeout=60)
+    first, second = sorted(tmp_path.glob("*.json"))
+    page = next(tmp_path.glob("*.html")).read_text()
+    assert "<svg" in page and "http://" not in page.replace("http://www.w3.org", "")
+    command = [PROGRAM, "bench", "compare", first, second]
+    compared = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert "server CPU" in compared.stdout, compared.stdout
+
+
+def test_a_target_that_is_not_there_is_a_clear_error():
+    command = [PROGRAM, "bench", "fastest-million", "--target", "ws://127.0.0.1:9", "--duration", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "is the server running" in done.stderr, done.stderr
