@@ -17,8 +17,8 @@ STREAMS = {
     "steady-sla": ["--clients", "20"],
     "reconnect-storm": ["--clients", "40"],
     "churn": ["--clients", "40"],
-    "resume-storm": ["--clients", "60"],
-    "resume-from-disk": ["--clients", "60"],
+    "resume-storm": ["--clients", "60", "--rate", "50"],
+    "resume-from-disk": ["--clients", "60", "--rate", "50"],
     "c12m": ["--clients", "200", "--rate", "1"],
 }
 

@@ -1,35 +1,38 @@
 """`tidegate sub --name`: the server remembers how far a client came that keeps nothing itself."""
 
-import pathlib
-import socket
+import json
 import subprocess
+import threading
 import time
+import urllib.request
 
-PROGRAM = pathlib.Path(__file__).parents[2] / "target/ci/tidegate"
+from test_native import PROGRAM, free_port
 
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+CONFIG = '[store]\npath = "{path}"\n[[topics]]\nselector = "jobs/#"\nack = "disk"\n'
 
 
 class Server:
-    def __init__(self, folder, port):
+    """A server with a store in `folder`, and the command line against it."""
+
+    def __init__(self, folder, port, config=CONFIG, **options):
         self.port = port
-        config = folder / "tidegate.toml"
-        config.write_text(
-            f'[store]\npath = "{folder}/data"\n[[topics]]\nselector = "jobs/#"\nack = "disk"\n'
-        )
-        listen = f"127.0.0.1:{port}"
-        self.process = subprocess.Popen([PROGRAM, "serve", "--config", config, "--listen", listen])
+        file = folder / "tidegate.toml"
+        file.write_text(config.format(path=folder / "data"))
+        command = [PROGRAM, "serve", "--config", file, "--listen", f"127.0.0.1:{port}"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
+        self.lines = []
+        threading.Thread(target=lambda: self.lines.extend(self.process.stderr), daemon=True).start()
         for _ in range(200):
             try:
-                socket.create_connection(("127.0.0.1", port)).close()
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1)
                 return
             except OSError:
+                assert self.process.poll() is None, self.lines
                 time.sleep(0.05)
         raise AssertionError("it does not listen")
+
+    def errors(self):
+        return "".join(self.lines)
 
     def kill(self):
         self.process.kill()
@@ -39,6 +42,10 @@ class Server:
         command = [PROGRAM, "--server", f"ws://127.0.0.1:{self.port}", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=30, **options)
 
+    def get(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            return json.load(answer)
+
 
 def test_a_named_subscriber_goes_on_after_a_kill(tmp_path):
     port = free_port()
@@ -47,7 +54,7 @@ def test_a_named_subscriber_goes_on_after_a_kill(tmp_path):
         lines = "\n".join(f"job {number}" for number in range(1, 11))
         assert server.run("pub", "jobs/a", "-", input=lines + "\n").returncode == 0
         first = server.run("sub", "jobs/+", "--name", "worker", "--count", "4")
-        assert first.stdout.split("\n")[:4] == [f"jobs/a {n} job {n}" for n in range(1, 5)]
+        assert first.stdout.splitlines() == [f"jobs/a {n} job {n}" for n in range(1, 5)]
         assert first.returncode == 0, first.stderr
         server.kill()
         server = Server(tmp_path, port)

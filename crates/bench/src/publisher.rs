@@ -72,7 +72,8 @@ pub(crate) fn start(
     })
 }
 
-fn open(dialect: &dyn Dialect, address: SocketAddr) -> std::io::Result<TcpStream> {
+/// A connection that publishes; what the server answers on it is thrown away.
+pub(crate) fn open(dialect: &dyn Dialect, address: SocketAddr) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     let mut out = Vec::new();

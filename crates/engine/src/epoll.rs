@@ -53,7 +53,8 @@ pub struct EpollIo {
 
 const LISTENER: u64 = u64::MAX;
 const WAKER: u64 = u64::MAX - 1;
-const EVENTS_MAX: usize = 1024;
+/// Events of one turn: few, so that a burst of requests cannot hold up what is to be sent.
+const EVENTS_MAX: usize = 128;
 /// How long accepting rests when descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Accepting may always take this long, also after very short turns.

@@ -140,7 +140,8 @@ impl<E: Encoder> Hub<E> {
             };
             builder.record(record, step(publication.sequence()));
         }
-        builder.silent(CatchUpStep::Replay { entry, after: topic.head, is_finished: true });
+        let after = topic.head.max(after);
+        builder.silent(CatchUpStep::Replay { entry, after, is_finished: true });
         true
     }
 
@@ -158,7 +159,9 @@ impl<E: Encoder> Hub<E> {
         let step = |after| CatchUpStep::Replay { entry, after, is_finished: false };
         let (page, mut after) = (page?, wanted.after);
         let publications = page.publications.as_ref()?;
-        for publication in publications.iter().filter(|it| it.sequence() > wanted.after) {
+        // The store may have some already that this shard is yet to hear of: those come as deliveries.
+        let here = wanted.after.next()..=topic.head;
+        for publication in publications.iter().filter(|it| here.contains(&it.sequence())) {
             if builder.out.len() - start > CATCH_UP_BYTES {
                 return None;
             }
@@ -404,6 +407,9 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         let replayed_at = replay.map_or(0, |replay| replay.done_at);
+        if self.park_if_ahead(index) {
+            return;
+        }
         for at in 0..self.sessions.at(index).memberships.len() {
             let membership = self.sessions.at(index).memberships[at];
             let bound = self.joinable_at(membership.audience);

@@ -89,6 +89,9 @@ enum PartOf {
     Batch { membership: usize, work: WorkIndex },
 }
 
+/// So many bytes, made for one session and sent, cost about as much time as a small send.
+const BYTES_OF_A_SEND: usize = 8 << 10;
+
 impl Flush {
     /// Lets a session be served by itself in the next flush.
     pub(crate) fn queue(&mut self, index: SessionIndex, session: &mut Session) {
@@ -184,8 +187,12 @@ impl<E: Encoder> Hub<E> {
     pub fn flush(&mut self, outlet: &mut impl Outlet, budget: usize) -> bool {
         self.cut_batches();
         let mut left = budget;
-        let queued = self.flush.queue.len().min(budget.div_ceil(2).max(1));
-        for _ in 0..queued {
+        // Sessions that catch up may take half, so that those in step keep their latency.
+        let share = budget.div_ceil(2).max(1);
+        for _ in 0..self.flush.queue.len() {
+            if budget - left >= share {
+                break;
+            }
             let Some(session) = self.flush.queue.pop_front() else { break };
             left = left.saturating_sub(self.serve(session, outlet));
         }
@@ -247,11 +254,11 @@ impl<E: Encoder> Hub<E> {
             }
             let member = self.audiences.at(work.audience).members[work.visited];
             let session = self.sessions.at(member);
-            count += 1;
             if session.memberships.len() > 1 || session.outgoing.is_some() {
-                self.serve(member, outlet);
+                count += self.serve(member, outlet);
                 continue;
             }
+            count += 1;
             match outlet.send(session.link, &work.bytes) {
                 Sent::Taken(bytes) if bytes == work.bytes.len() => {
                     work.visited += 1;
@@ -418,14 +425,15 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Serves one session by itself, everything in one send; answers how many sends it took.
+    /// Serves one session by itself, everything in one send; answers what it cost: 1 for a small send,
+    /// more for a larger one.
     fn serve(&mut self, index: SessionIndex, outlet: &mut impl Outlet) -> usize {
-        let Some(session) = self.sessions.get_mut(index) else { return 0 };
+        let Some(session) = self.sessions.get_mut(index) else { return 1 };
         session.is_queued = false;
         if session.is_blocked {
             // Its audiences must not wait for it; `handle_writable` queues it again.
             self.step_out_everywhere(index);
-            return 0;
+            return 1;
         }
         self.flush.scratch.clear();
         self.flush.parts.clear();
@@ -446,7 +454,7 @@ impl<E: Encoder> Hub<E> {
                 self.step_out_everywhere(index);
             }
         }
-        usize::from(whole > 0)
+        1 + whole / BYTES_OF_A_SEND
     }
 
     /// Gathers the bytes that belong to the session alone.

@@ -8,6 +8,7 @@ use model::{
     TopicName, TopicPolicy,
 };
 
+use crate::ahead::Ahead;
 use crate::audience::AudienceTable;
 use crate::delivery::RecentDeliveries;
 use crate::encoder::{Encoder, EncodingIndex, Record};
@@ -96,6 +97,7 @@ pub struct Hub<E: Encoder> {
     pub(crate) flush: Flush,
     pub(crate) mail: VecDeque<(ShardIndex, HubMail)>,
     pub(crate) asks: VecDeque<TopicName>,
+    pub(crate) ahead: Ahead,
     pub(crate) closing: VecDeque<(SessionIndex, Refusal)>,
     pub(crate) pages: VecDeque<PageWanted>,
     /// How many pages were asked for.
@@ -128,6 +130,7 @@ impl<E: Encoder> Hub<E> {
             flush: Flush::default(),
             mail: VecDeque::new(),
             asks: VecDeque::new(),
+            ahead: Ahead::default(),
             closing: VecDeque::new(),
             pages: VecDeque::new(),
             pages_asked: 0,
@@ -301,6 +304,10 @@ impl<E: Encoder> Hub<E> {
 
     pub(crate) fn home_of(&self, topic: &TopicName) -> ShardIndex {
         home_shard(topic, self.options.shard_count)
+    }
+
+    pub(crate) fn is_home_of(&self, topic: &TopicName) -> bool {
+        self.home_of(topic) == self.options.shard
     }
 
     pub(crate) fn other_shards(&self) -> impl Iterator<Item = ShardIndex> + use<E> {

@@ -6,6 +6,7 @@
 //! reads on from the shard's recent deliveries, or from the topics' histories.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod audience;
 mod batch;
 mod catch_up;

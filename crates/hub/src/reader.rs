@@ -294,6 +294,7 @@ impl<E: Encoder> Hub<E> {
             self.take_gap(index, sequence.back(1));
         }
         self.topics.at_mut(index).head = sequence;
+        self.wake_those_ahead(index);
         let readers = self.topics.at(index).readers.clone();
         if !readers.is_empty() {
             self.counters.deliveries += 1;
@@ -339,6 +340,7 @@ impl<E: Encoder> Hub<E> {
         let topic = self.topics.at_mut(index);
         topic.newest_delivery = newest;
         topic.history.get_or_insert_default().lose(newest);
+        self.wake_those_ahead(index);
     }
 
     /// Numbers a delivery and notes it for the audiences that have members in step.

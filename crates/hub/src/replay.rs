@@ -21,6 +21,10 @@ pub(crate) struct Replay {
     pub done: HashMap<TopicIndex, Sequence, RandomState>,
     /// The newest delivery when the last topic was read: what is older may be in `done`.
     pub done_at: u64,
+    /// Some position in it may be ahead of this shard.
+    pub is_ahead: bool,
+    /// It waits until this shard has what it took already.
+    pub is_parked: bool,
     /// What was fetched for the first of `todo`, where memory does not reach back.
     pub page: Option<Page>,
 }

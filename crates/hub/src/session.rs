@@ -93,10 +93,10 @@ impl Session {
 
     /// Whether serving it alone could get it on.
     pub(crate) fn has_something_to_do(&self) -> bool {
-        let awaits_page = self.replay.as_ref().is_some_and(|replay| replay.awaits_page());
+        let waits = |replay: &Replay| replay.is_parked || replay.awaits_page();
+        let waits = self.replay.as_deref().is_some_and(waits);
         self.outgoing.is_some()
-            || !awaits_page
-                && self.memberships.iter().any(|membership| membership.cursor().is_some())
+            || !waits && self.memberships.iter().any(|membership| membership.cursor().is_some())
     }
 
     pub(crate) fn position_of(&self, audience: AudienceIndex) -> Option<usize> {

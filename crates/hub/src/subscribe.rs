@@ -327,12 +327,15 @@ impl<E: Encoder> Hub<E> {
                 topics.push(described);
             }
             wanted.announce = !is_plain;
+            let is_ahead = wanted.after > self.topics.at(index).head;
             let has_something_to_read = wanted.announce
                 || wanted.gap.is_some()
-                || wanted.after < self.topics.at(index).head;
+                || wanted.after != self.topics.at(index).head;
             let replay = &mut self.sessions.at_mut(session).replay;
             if has_something_to_read || reads_on || replay.is_some() {
-                replay.get_or_insert_default().add(wanted);
+                let replay = replay.get_or_insert_default();
+                replay.is_ahead |= is_ahead;
+                replay.add(wanted);
             }
         }
         self.tell(session, &Event::Subscribed(Subscribed { id, selectors, topics }));
@@ -364,6 +367,11 @@ impl<E: Encoder> Hub<E> {
                 gap = Some(ReplayGap { from: None, reason: GapReason::Epoch });
                 recovered = Some(false);
                 kept_after
+            }
+            // Told by another shard, which was a moment ahead of this one.
+            (Some(at), _) if at.sequence > topic.head && !self.is_home_of(&topic.name) => {
+                recovered = Some(true);
+                at.sequence
             }
             (Some(at), _) => {
                 recovered = Some((kept_after..=topic.head).contains(&at.sequence));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hub::SessionIndex;
 use model::Principal;
 use protocol::http::{BodyReader, RequestHead};
-use protocol::websocket::Inbound;
+use protocol::websocket::{Deflater, Inbound};
 
 /// One connection.
 #[derive(Debug)]
@@ -69,6 +69,8 @@ pub(crate) struct Native {
 #[derive(Debug, Default)]
 pub(crate) struct Echo {
     pub inbound: Inbound,
+    /// Compresses what is sent back, if that was agreed.
+    pub deflater: Option<Deflater>,
     pub unsent: Vec<u8>,
     pub is_closing: bool,
 }

@@ -5,11 +5,11 @@ use model::{Action, Code, Command, CommandId, Event, Hello, Principal, Refusal, 
 use protocol::native::binary::{self, Decoded, IsBinary};
 use protocol::native::{Undecoded, json};
 use protocol::websocket::{
-    FrameError, Message, Opcode, Role, Unread, encode_close, encode_header, encode_pong,
+    Deflater, FrameError, Message, MessageWriter, Opcode, Role, Unread, encode_close, encode_pong,
 };
 
 use crate::connection::{Connection, Native, State};
-use crate::encoder::{encoding_of, index_of};
+use crate::encoder::Manner;
 use crate::publish::PendingPublish;
 use crate::shard::Shard;
 
@@ -64,7 +64,9 @@ impl<I: Io> Shard<I> {
         if native.is_closing {
             return None;
         }
-        Some(match native.inbound.poll_message(input, Role::Server, limits) {
+        let is_deflated = Manner::of(self.hub.encoding(native.session)).is_deflated;
+        let inflater = is_deflated.then_some(&mut self.inflater);
+        Some(match native.inbound.poll_deflated(input, Role::Server, limits, inflater) {
             Ok(None) => return None,
             Ok(Some(Message::Text(text))) => {
                 let decoded = json::decode_command(text, limits);
@@ -156,8 +158,9 @@ impl<I: Io> Shard<I> {
         if let Some(principal) = principal {
             native.principal = principal;
         }
-        let encoding = encoding_of(self.hub.encoding(session)).with_batch(hello.batch);
-        self.hub.set_encoding(session, index_of(encoding));
+        let mut manner = Manner::of(self.hub.encoding(session));
+        manner.encoding = manner.encoding.with_batch(hello.batch);
+        self.hub.set_encoding(session, manner.index());
         let welcome = Event::Welcome {
             id,
             session: format!("{node}-{shard}-{serial}"),
@@ -206,15 +209,14 @@ impl<I: Io> Shard<I> {
         let mut input = Unread::new(bytes);
         while !echo.is_closing {
             let out = &mut echo.unsent;
-            match echo.inbound.poll_message(&mut input, Role::Server, limits) {
+            let inflater = echo.deflater.is_some().then_some(&mut self.inflater);
+            match echo.inbound.poll_deflated(&mut input, Role::Server, limits, inflater) {
                 Ok(None) => break,
                 Ok(Some(Message::Text(text))) => {
-                    encode_header(Opcode::Text, text.len(), out);
-                    out.extend_from_slice(text.as_bytes());
+                    echo_message(Opcode::Text, text.as_bytes(), &mut echo.deflater, out);
                 }
                 Ok(Some(Message::Binary(bytes))) => {
-                    encode_header(Opcode::Binary, bytes.len(), out);
-                    out.extend_from_slice(bytes);
+                    echo_message(Opcode::Binary, bytes, &mut echo.deflater, out);
                 }
                 Ok(Some(Message::Ping(payload))) => encode_pong(payload, out),
                 Ok(Some(Message::Pong(_))) => {}
@@ -247,6 +249,20 @@ impl<I: Io> Shard<I> {
             }
             Sent::Closed => self.drop_connection(socket),
         }
+    }
+}
+
+fn echo_message(
+    opcode: Opcode,
+    payload: &[u8],
+    deflater: &mut Option<Deflater>,
+    out: &mut Vec<u8>,
+) {
+    let writer = MessageWriter::begin(out);
+    out.extend_from_slice(payload);
+    match deflater {
+        Some(deflater) => writer.finish_deflated(opcode, deflater, out),
+        None => writer.finish(opcode, out),
     }
 }
 

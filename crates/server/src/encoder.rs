@@ -1,50 +1,92 @@
 //! The native dialect as the hub's encoder.
 
+use std::cell::RefCell;
+
 use hub::{Encoder, EncodingIndex, Form, Record};
 use model::Event;
 use protocol::native::{Encoding, MessageBuilder};
+use protocol::websocket::{Deflater, WINDOW_BITS};
 
-/// Turns the hub's records into WebSocket messages of the native dialect.
-#[derive(Clone, Copy, Debug)]
-pub struct NativeEncoder;
+use crate::config::CompressionConfig;
 
-/// The hub's name for an encoding.
-pub fn index_of(encoding: Encoding) -> EncodingIndex {
-    EncodingIndex(encoding as u8)
+/// How a session is spoken to: its encoding, and whether its messages are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Manner {
+    pub encoding: Encoding,
+    pub is_deflated: bool,
 }
 
-/// The encoding behind the hub's name.
-pub fn encoding_of(index: EncodingIndex) -> Encoding {
-    Encoding::from_number(index.0).expect("the hub only knows encodings that it was given")
+/// In the hub's name for it: beside the number of the encoding.
+const DEFLATED: u8 = 0x80;
+
+impl Manner {
+    /// The hub's name for it.
+    pub(crate) fn index(self) -> EncodingIndex {
+        EncodingIndex(self.encoding as u8 | if self.is_deflated { DEFLATED } else { 0 })
+    }
+
+    /// What is behind the hub's name.
+    pub(crate) fn of(index: EncodingIndex) -> Self {
+        let encoding = Encoding::from_number(index.0 & !DEFLATED);
+        let encoding = encoding.expect("the hub only knows encodings that it was given");
+        Self { encoding, is_deflated: index.0 & DEFLATED != 0 }
+    }
+}
+
+/// Turns the hub's records into WebSocket messages of the native dialect.
+#[derive(Debug)]
+pub(crate) struct NativeEncoder {
+    deflater: RefCell<Deflater>,
+    deflate_bytes_min: usize,
+}
+
+/// A message being written, and whether it is to be compressed.
+pub(crate) struct OpenMessage {
+    builder: MessageBuilder,
+    is_deflated: bool,
+}
+
+impl NativeEncoder {
+    pub(crate) fn new(config: &CompressionConfig) -> Self {
+        let deflater = RefCell::new(Deflater::new(config.level, WINDOW_BITS));
+        Self { deflater, deflate_bytes_min: config.bytes_min }
+    }
 }
 
 impl Encoder for NativeEncoder {
-    type Message = MessageBuilder;
+    type Message = OpenMessage;
 
     fn batches(&self, encoding: EncodingIndex) -> bool {
-        encoding_of(encoding).batches()
+        Manner::of(encoding).encoding.batches()
     }
 
-    fn begin(&self, encoding: EncodingIndex, out: &mut Vec<u8>) -> MessageBuilder {
-        MessageBuilder::begin(encoding_of(encoding), out)
+    fn begin(&self, encoding: EncodingIndex, out: &mut Vec<u8>) -> OpenMessage {
+        let Manner { encoding, is_deflated } = Manner::of(encoding);
+        OpenMessage { builder: MessageBuilder::begin(encoding, out), is_deflated }
     }
 
-    fn append(&self, message: &mut MessageBuilder, record: Record<'_>, out: &mut Vec<u8>) {
-        let encoding = message.next_record(out);
+    fn append(&self, message: &mut OpenMessage, record: Record<'_>, out: &mut Vec<u8>) {
+        let encoding = message.builder.next_record(out);
         append_record(encoding, record, out);
     }
 
-    fn append_made(&self, message: &mut MessageBuilder, made: &[u8], out: &mut Vec<u8>) {
-        message.next_record(out);
+    fn append_made(&self, message: &mut OpenMessage, made: &[u8], out: &mut Vec<u8>) {
+        message.builder.next_record(out);
         out.extend_from_slice(made);
     }
 
     fn record(&self, encoding: EncodingIndex, record: Record<'_>, out: &mut Vec<u8>) {
-        append_record(encoding_of(encoding), record, out);
+        append_record(Manner::of(encoding).encoding, record, out);
     }
 
-    fn finish(&self, message: MessageBuilder, out: &mut Vec<u8>) {
-        message.finish(out);
+    fn finish(&self, message: OpenMessage, out: &mut Vec<u8>) {
+        let OpenMessage { builder, is_deflated } = message;
+        if is_deflated {
+            let mut deflater = self.deflater.borrow_mut();
+            builder.finish_deflated(&mut deflater, self.deflate_bytes_min, out);
+        } else {
+            builder.finish(out);
+        }
     }
 }
 

@@ -10,11 +10,12 @@ use protocol::http::{
 };
 use protocol::native::Encoding;
 use protocol::websocket::{
-    Inbound, Subprotocol, accept_handshake, accept_plain_handshake, encode_handshake_response,
+    Deflate, Deflater, Inbound, Subprotocol, WINDOW_BITS, accept_handshake, accept_plain_handshake,
+    encode_handshake_response,
 };
 
 use crate::connection::{Answering, Arriving, Connection, Echo, Native, State};
-use crate::encoder::index_of;
+use crate::encoder::Manner;
 use crate::mail::{Response, ShardMail};
 use crate::shard::Shard;
 
@@ -206,7 +207,7 @@ impl<I: Io> Shard<I> {
             };
             Ok((handshake, principal))
         });
-        let (handshake, principal) = match checked {
+        let (mut handshake, principal) = match checked {
             Ok(checked) => checked,
             Err(refusal) => return self.refuse_http(socket, &refusal),
         };
@@ -214,7 +215,14 @@ impl<I: Io> Shard<I> {
             Some(Subprotocol::Binary) => Encoding::Binary,
             Some(Subprotocol::Json) | None => Encoding::Json,
         };
-        let session = self.hub.open_session(socket.0, index_of(encoding));
+        if !self.config.compression.is_on {
+            handshake.deflate = None;
+        }
+        // Fewer bits would need a compressor for each size of window.
+        let is_full = |deflate: &Deflate| deflate.window_bits == WINDOW_BITS;
+        handshake.deflate = handshake.deflate.filter(is_full);
+        let manner = Manner { encoding, is_deflated: handshake.deflate.is_some() };
+        let session = self.hub.open_session(socket.0, manner.index());
         let mut answer = Vec::new();
         encode_handshake_response(&handshake, &mut answer);
         self.hub.tell_bytes(session, &answer);
@@ -249,7 +257,9 @@ impl<I: Io> Shard<I> {
             Ok(handshake) => handshake,
             Err(refusal) => return self.refuse_http(socket, &refusal),
         };
-        let mut echo = Box::new(Echo::default());
+        let deflater = |deflate: Deflate| Deflater::new(1, deflate.window_bits);
+        let deflater = handshake.deflate.map(deflater);
+        let mut echo = Box::new(Echo { deflater, ..Echo::default() });
         encode_handshake_response(&handshake, &mut echo.unsent);
         if let Some(connection) = self.connection(socket) {
             connection.state = State::Echo(echo);

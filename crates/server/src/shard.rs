@@ -11,6 +11,7 @@ use backbone::{
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
 use hub::{Chunks, Hub, HubMail, HubOptions, Outlet, ShardIndex};
 use model::{AckLevel, Code, Epoch, Moment, Position, Refusal, TopicName};
+use protocol::websocket::Inflater;
 use slab::Slab;
 use tokio::sync::mpsc;
 
@@ -44,6 +45,7 @@ pub struct Shard<I> {
     pub(crate) pending: Slab<PendingPublish>,
     pub(crate) reads: Slab<PendingRead>,
     pub(crate) subscribers: Subscribers,
+    pub(crate) inflater: Inflater,
     pub(crate) epoch: Epoch,
     mailbox: MailReceiver<ShardMail>,
     pub(crate) peers: Vec<MailSender<ShardMail>>,
@@ -170,7 +172,7 @@ impl<I: Io> Shard<I> {
             policies: config.policies.clone(),
         };
         let memory = MemoryBackbone::new(epoch.clone(), &config.limits);
-        let mut hub = Hub::new(options, NativeEncoder);
+        let mut hub = Hub::new(options, NativeEncoder::new(&config.compression));
         let disk = disk.map(|parts| open_disk(parts, &config, &mut hub, now));
         Self {
             io,
@@ -186,6 +188,7 @@ impl<I: Io> Shard<I> {
             pending: Slab::new(),
             reads: Slab::new(),
             subscribers: Subscribers::default(),
+            inflater: Inflater::default(),
             epoch: epoch.clone(),
             mailbox,
             waiting: peers.iter().map(|_| VecDeque::new()).collect(),

@@ -24,6 +24,7 @@ impl<I: Io> Shard<I> {
     /// Looks at every connection that is about HTTP, and at a share of the sessions: of millions,
     /// most have nothing to be told, and only reading of each costs.
     pub(crate) fn sweep(&mut self, now: u32) {
+        self.hub.handle_tick();
         let requests = std::mem::take(&mut self.requests);
         for (socket, serial) in requests {
             let is_it = |connection: &&mut Connection| connection.serial == serial;

@@ -32,6 +32,9 @@ pub struct SimDisk {
     names: BTreeMap<TopicName, u64>,
     waiting: VecDeque<(usize, Record)>,
     answered_early: usize,
+    /// Answers to writes that are on the disk: the writer tells of them a moment later, and what is read
+    /// may show them first.
+    unmailed: Vec<(usize, StoreMail)>,
     reads: VecDeque<(usize, u64, u64, ReadWanted)>,
     topics: u64,
     lie: Lie,
@@ -89,7 +92,7 @@ impl SimDisk {
 
     /// Makes the oldest records durable and answers what waits to be read: mail for shards.
     pub fn work(&mut self, count: usize) -> Vec<(usize, StoreMail)> {
-        let mut mail: Vec<(usize, StoreMail)> = Vec::new();
+        let mut mail = std::mem::take(&mut self.unmailed);
         if self.lie == Lie::AnswersEarly {
             for (shard, _) in self.waiting.iter().skip(self.answered_early) {
                 mail.push((*shard, StoreMail::Written(Written { count: 1, result: Ok(()) })));
@@ -102,7 +105,8 @@ impl SimDisk {
             if self.answered_early > 0 {
                 self.answered_early -= 1;
             } else {
-                mail.push((shard, StoreMail::Written(Written { count: 1, result: Ok(()) })));
+                let written = StoreMail::Written(Written { count: 1, result: Ok(()) });
+                self.unmailed.push((shard, written));
             }
         }
         for (shard, ticket, topic_number, wanted) in std::mem::take(&mut self.reads) {
@@ -134,6 +138,7 @@ impl SimDisk {
             }
         }
         self.reads.clear();
+        self.unmailed.clear();
         self.answered_early = 0;
         if self.lie == Lie::ForgetsTheNewest
             && let Some((&newest, _)) = self.durable.iter().next_back()

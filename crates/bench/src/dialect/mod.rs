@@ -49,6 +49,11 @@ pub(crate) struct Wanted<'a> {
 pub(crate) trait Dialect: Send + Sync {
     /// Whether the conversation begins with an HTTP upgrade.
     fn is_websocket(&self) -> bool;
+
+    /// Whether a reader's connection takes no publications.
+    fn publishes_beside(&self) -> bool {
+        false
+    }
     /// What a reader says first.
     fn open_reader(&self, wanted: Wanted<'_>, out: &mut Vec<u8>);
     /// What a reader says once the upgrade stands. Answers whether the server will confirm.

@@ -32,6 +32,10 @@ impl Dialect for Plain {
         true
     }
 
+    fn publishes_beside(&self) -> bool {
+        true
+    }
+
     fn open_reader(&self, wanted: Wanted<'_>, out: &mut Vec<u8>) {
         let topics: Vec<String> = wanted.topics.iter().map(u32::to_string).collect();
         append_handshake(&format!("{}{}", self.reads_at, topics.join(",")), None, out);

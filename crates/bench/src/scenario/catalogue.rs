@@ -201,14 +201,14 @@ pub fn list() -> Vec<Scenario> {
             "resume-storm",
             "5 clients in 6 come back at once, each with 100 messages missed and more",
             Kind::ResumeStorm,
-            Size { clients_per_core: 12_000, seconds: 5, ..STREAM },
+            Size { clients_per_core: 12_000, seconds: 5, pace: Pace::Even(4.0), ..STREAM },
             None,
         ),
         scenario(
             "resume-from-disk",
             "the same, where memory holds only the newest message of each topic",
             Kind::ResumeFromDisk,
-            Size { clients_per_core: 12_000, seconds: 5, ..STREAM },
+            Size { clients_per_core: 12_000, seconds: 5, pace: Pace::Even(4.0), ..STREAM },
             None,
         ),
         scenario(

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cores::pin;
 use crate::dialect::{Dialect, Heard, Taken, Wanted, websocket::take_handshake};
+use crate::publisher;
 use crate::run::Context;
 use crate::stage::latency_json;
 use crate::target::{Needs, Target};
@@ -26,6 +27,11 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
     for bytes in [10, 125] {
         context.progress.phase(&format!("{bytes} bytes"), Some(context.seconds));
         let mut server = open(&target).map_err(failed)?;
+        // Some servers take publications only on a connection of their own.
+        let mut publisher = match target.dialect.publishes_beside() {
+            true => publisher::open(&*target.dialect, target.address).map_err(failed)?,
+            false => server.try_clone().map_err(failed)?,
+        };
         let (mut bare, echo) = open_echo(&context.cores.server).map_err(failed)?;
         let mut frame = Vec::new();
         target.dialect.publish(&[(0, vec![7; bytes])], &mut frame);
@@ -38,10 +44,12 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
                 0 => (&mut discard, &mut discard_too),
                 _ => (&mut ours, &mut floor),
             };
-            round_trips(&mut server, &frame, mine, &hears).map_err(failed)?;
-            round_trips(&mut bare, &frame, theirs, &|heard| heard.len() >= frame.len())
+            round_trips(&mut publisher, &mut server, &frame, mine, &hears).map_err(failed)?;
+            let mut same = bare.try_clone().map_err(failed)?;
+            round_trips(&mut same, &mut bare, &frame, theirs, &|heard| heard.len() >= frame.len())
                 .map_err(failed)?;
         }
+        // The echo ends when both of its peers' handles are gone.
         drop(bare);
         echo.join().map_err(|_| "the echo panicked".to_owned())?.map_err(failed)?;
         let added = ours.value_at_quantile(0.5) as f64 - floor.value_at_quantile(0.5) as f64;
@@ -72,6 +80,7 @@ fn hears_payload(dialect: &dyn Dialect, heard: &[u8]) -> bool {
 fn open(target: &Target) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(target.address)?;
     stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let wanted = Wanted { topics: &[0], resume: None };
     let (mut out, mut heard, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
     target.dialect.open_reader(wanted, &mut out);
@@ -141,7 +150,8 @@ fn open_echo(cores: &[usize]) -> std::io::Result<(TcpStream, Echo)> {
 }
 
 fn round_trips(
-    stream: &mut TcpStream,
+    publisher: &mut TcpStream,
+    reader: &mut TcpStream,
     frame: &[u8],
     trips: &mut Histogram<u64>,
     is_back: &dyn Fn(&[u8]) -> bool,
@@ -153,10 +163,10 @@ fn round_trips(
         if began >= until {
             return Ok(());
         }
-        stream.write_all(frame)?;
+        publisher.write_all(frame)?;
         heard.clear();
         while !is_back(&heard) {
-            read_some(stream, &mut buffer, &mut heard)?;
+            read_some(reader, &mut buffer, &mut heard)?;
         }
         trips.saturating_record(began.elapsed().as_nanos() as u64);
     }

@@ -26,6 +26,8 @@ pub struct Config {
     pub access: AccessConfig,
     /// Topic policies, in order.
     pub policies: Vec<PolicyRule>,
+    /// Whether and how messages are compressed.
+    pub compression: CompressionConfig,
     /// Every bound.
     pub limits: Limits,
     /// Whether `/diagnostics/echo` is served.
@@ -57,6 +59,23 @@ pub struct EngineConfig {
     pub user_timeout_ms: u32,
     /// Whether sessions share audiences; off only to measure what they are worth.
     pub audiences: bool,
+}
+
+/// Whether and how messages are compressed (permessage-deflate).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompressionConfig {
+    /// Whether it is agreed to where a client offers it.
+    pub is_on: bool,
+    /// 1 (fast) to 9 (small).
+    pub level: u32,
+    /// Messages of fewer bytes are sent as they are.
+    pub bytes_min: usize,
+}
+
+impl Default for CompressionConfig {
+    fn default() -> Self {
+        Self { is_on: false, level: 3, bytes_min: 256 }
+    }
 }
 
 /// Who may do what.
@@ -94,6 +113,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 8470)),
             engine: EngineConfig::default(),
             store: None,
+            compression: CompressionConfig::default(),
             access: AccessConfig::default(),
             policies: Vec::new(),
             limits: Limits::default(),

@@ -165,6 +165,19 @@ impl Reader<'_> {
                         Ok(name == "path")
                     })?;
                 }
+                "compression" => {
+                    let table = self.table(path, value)?;
+                    let (keys, it) = (["on", "level", "bytes_min"], &mut config.compression);
+                    self.each(table, "compression", &keys, |name, path, value| {
+                        match name {
+                            "on" => it.is_on = self.bool(path, value)?,
+                            "level" => it.level = self.number(path, value, 1, 9)?,
+                            "bytes_min" => it.bytes_min = self.number(path, value, 0, 1 << 30)?,
+                            _ => return Ok(false),
+                        }
+                        Ok(true)
+                    })?;
+                }
                 "limits" => {}
                 "diagnostics" => {
                     let table = self.table(path, value)?;

@@ -27,7 +27,7 @@ const fn optional(name: &'static str, shown: &'static str, meaning: &'static str
     Setting { name, default: None, shown, meaning }
 }
 
-const SECTIONS: [Section; 6] = [
+const SECTIONS: [Section; 7] = [
     Section {
         name: "server",
         meaning: "The node and its address.",
@@ -140,6 +140,18 @@ memory_count = 1000          # with "disk": publications of the history that mem
 memory_bytes = 1048576       # with "disk": payload bytes that memory holds too
 payload_bytes_max = 1048576  # the limit below unless set
 "##,
+    },
+    Section {
+        name: "compression",
+        meaning: "permessage-deflate for WebSockets that offer it. A message is compressed once for all \
+                  clients that share it; worth its time where many read the same over slow networks, less \
+                  where each client reads a topic of its own.",
+        settings: &[
+            setting("on", "false", "Whether it is agreed to where a client offers it."),
+            setting("level", "3", "1 (fast) to 9 (small)."),
+            setting("bytes_min", "256", "Messages of fewer bytes are sent as they are."),
+        ],
+        example: "",
     },
     Section {
         name: "diagnostics",

@@ -3,7 +3,7 @@
 use model::{Event, Publication, TopicName};
 
 use super::{binary, json};
-use crate::websocket::{MessageWriter, Opcode};
+use crate::websocket::{Deflater, MessageWriter, Opcode};
 
 /// How a session is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,11 +102,25 @@ impl MessageBuilder {
 
     /// Closes the message.
     pub fn finish(self, out: &mut Vec<u8>) {
+        let opcode = self.end_payload(out);
+        self.writer.finish(opcode, out);
+    }
+
+    /// The same, compressed if its payload has at least `bytes_min`.
+    pub fn finish_deflated(self, deflater: &mut Deflater, bytes_min: usize, out: &mut Vec<u8>) {
+        let opcode = self.end_payload(out);
+        if self.writer.payload_len(out) < bytes_min {
+            self.writer.finish(opcode, out);
+        } else {
+            self.writer.finish_deflated(opcode, deflater, out);
+        }
+    }
+
+    fn end_payload(&self, out: &mut Vec<u8>) -> Opcode {
         if self.encoding == Encoding::JsonBatch {
             out.push(b']');
         }
-        let opcode = if self.encoding.is_binary() { Opcode::Binary } else { Opcode::Text };
-        self.writer.finish(opcode, out);
+        if self.encoding.is_binary() { Opcode::Binary } else { Opcode::Text }
     }
 }
 

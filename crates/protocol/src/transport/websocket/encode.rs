@@ -1,5 +1,7 @@
 //! Frames out.
 
+use super::deflate::Deflater;
+
 /// What a frame is. RFC 6455, section 5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -19,6 +21,8 @@ pub enum Opcode {
 }
 
 const FIN: u8 = 0b1000_0000;
+/// RSV1. RFC 7692, section 6.
+const COMPRESSED: u8 = 0b0100_0000;
 const MASKED: u8 = 0b1000_0000;
 
 /// Appends the header of one whole, unmasked frame, as a server sends it.
@@ -86,6 +90,22 @@ impl MessageWriter {
             out.copy_within(payload..end, self.start + len);
         }
         out[self.start..self.start + len].copy_from_slice(&header[..len]);
+    }
+}
+
+impl MessageWriter {
+    /// The same, compressed where that makes it smaller. Only for a peer that agreed on it.
+    pub fn finish_deflated(self, opcode: Opcode, deflater: &mut Deflater, out: &mut Vec<u8>) {
+        let payload = self.start + RESERVED;
+        let deflated = deflater.deflate(&out[payload..]);
+        if deflated.len() >= out.len() - payload {
+            return self.finish(opcode, out);
+        }
+        let (mut header, len) = header(opcode, deflated.len());
+        header[0] |= COMPRESSED;
+        out.truncate(self.start);
+        out.extend_from_slice(&header[..len]);
+        out.extend_from_slice(deflated);
     }
 }
 

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use model::{Code, Refusal};
 use sha1::{Digest, Sha1};
 
+use super::deflate::Deflate;
 use crate::http::RequestHead;
 
 /// Which form of the native dialect a connection speaks.
@@ -36,6 +37,9 @@ pub struct Handshake {
     accept: String,
     /// The subprotocol to be named in the answer; `None` when the client offered none.
     pub subprotocol: Option<Subprotocol>,
+    /// How messages may be compressed, if the client offered that. To be set to `None` where the server
+    /// does not want it.
+    pub deflate: Option<Deflate>,
 }
 
 /// Checks the handshake of a client that will speak the native dialect.
@@ -71,7 +75,9 @@ pub fn accept_plain_handshake(head: &RequestHead) -> Result<Handshake, Refusal> 
     if STANDARD.decode(key).map_or(0, |bytes| bytes.len()) != 16 {
         return Err(bad("Sec-WebSocket-Key is not 16 bytes in base64; send a fresh random one"));
     }
-    Ok(Handshake { accept: accept_of(key), subprotocol: None })
+    let deflate = head.fields.iter().filter(|(name, _)| name == "sec-websocket-extensions");
+    let deflate = deflate.into_iter().find_map(|(_, offers)| Deflate::accept(offers));
+    Ok(Handshake { accept: accept_of(key), subprotocol: None, deflate })
 }
 
 fn bad(why: &str) -> Refusal {
@@ -96,6 +102,10 @@ pub fn encode_handshake_response(handshake: &Handshake, out: &mut Vec<u8>) {
     if let Some(subprotocol) = handshake.subprotocol {
         out.extend_from_slice(b"\r\nsec-websocket-protocol: ");
         out.extend_from_slice(subprotocol.name().as_bytes());
+    }
+    if let Some(deflate) = handshake.deflate {
+        out.extend_from_slice(b"\r\nsec-websocket-extensions: ");
+        out.extend_from_slice(deflate.answer().as_bytes());
     }
     out.extend_from_slice(b"\r\n\r\n");
 }

@@ -2,6 +2,7 @@
 
 use model::{Code, Limits, Refusal};
 
+use super::deflate::Inflater;
 use super::unmask::apply_mask;
 
 /// Which end of the connection we are.
@@ -56,6 +57,8 @@ impl<'b> Unread<'b> {
 pub enum FrameError {
     /// A reserved bit is set, though no extension was agreed.
     ReservedBit,
+    /// A compressed message that does not decompress.
+    BadDeflate,
     /// The opcode means nothing.
     UnknownOpcode(u8),
     /// A client's frame is not masked, or a server's is.
@@ -79,7 +82,7 @@ impl FrameError {
     /// The close code that tells the peer. RFC 6455, section 7.4.1.
     pub fn close_code(self) -> u16 {
         match self {
-            Self::BadUtf8 => 1007,
+            Self::BadUtf8 | Self::BadDeflate => 1007,
             Self::TooLarge { .. } => 1009,
             _ => 1002,
         }
@@ -91,6 +94,11 @@ impl FrameError {
             Self::ReservedBit => {
                 (Code::BadFrame, "a reserved bit is set; agree on extensions first".to_owned())
             }
+            Self::BadDeflate => (
+                Code::BadFrame,
+                "a compressed message is no deflate stream; send raw deflate without its last 4 bytes"
+                    .to_owned(),
+            ),
             Self::UnknownOpcode(opcode) => {
                 (Code::BadFrame, format!("opcode {opcode} means nothing; send 0, 1, 2, 8, 9 or 10"))
             }
@@ -143,6 +151,8 @@ struct Partial {
     message: Vec<u8>,
     /// What the fragmented message is; `None` outside of one.
     kind: Option<MessageKind>,
+    /// The message is compressed.
+    is_deflated: bool,
     /// The buffer above was handed out and is to be emptied.
     is_handed_out: bool,
 }
@@ -165,10 +175,19 @@ struct Arriving {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
     is_final: bool,
+    is_deflated: bool,
     opcode: u8,
     mask: Option<[u8; 4]>,
     payload_len: usize,
     header_len: usize,
+}
+
+/// What goes for the frames of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    role: Role,
+    bytes_max: usize,
+    may_deflate: bool,
 }
 
 const CONTROL: u8 = 8;
@@ -187,18 +206,34 @@ impl Inbound {
         role: Role,
         limits: &Limits,
     ) -> Result<Option<Message<'a>>, FrameError> {
+        self.poll_deflated(input, role, limits, None)
+    }
+
+    /// The same for a peer that may compress its messages.
+    ///
+    /// # Errors
+    /// The same, and what does not decompress; the limit is on the decompressed message.
+    pub fn poll_deflated<'a>(
+        &'a mut self,
+        input: &'a mut Unread<'_>,
+        role: Role,
+        limits: &Limits,
+        inflater: Option<&'a mut Inflater>,
+    ) -> Result<Option<Message<'a>>, FrameError> {
+        let rules =
+            Rules { role, bytes_max: limits.message_bytes_max, may_deflate: inflater.is_some() };
         self.drop_handed_out();
-        if self.partial.is_none() && is_whole_message(input.rest(), role, limits)? {
-            return whole_message(input, role, limits).map(Some);
+        if self.partial.is_none() && is_whole_message(input.rest(), rules)? {
+            return whole_message(input, rules, inflater).map(Some);
         }
         if input.rest().is_empty() {
             return Ok(None);
         }
         let partial = self.partial.get_or_insert_default();
         while !input.rest().is_empty() {
-            if let Some(handed) = partial.take(input, role, limits)? {
+            if let Some(handed) = partial.take(input, rules)? {
                 partial.is_handed_out = true;
-                return partial.hand_out(handed).map(Some);
+                return partial.hand_out(handed, rules, inflater).map(Some);
             }
         }
         Ok(None)
@@ -220,8 +255,8 @@ impl Inbound {
 }
 
 /// Whether the next thing in `bytes` is an unfragmented message or control frame, all there.
-fn is_whole_message(bytes: &[u8], role: Role, limits: &Limits) -> Result<bool, FrameError> {
-    let Some(header) = read_header(bytes, role, limits.message_bytes_max)? else {
+fn is_whole_message(bytes: &[u8], rules: Rules) -> Result<bool, FrameError> {
+    let Some(header) = read_header(bytes, rules)? else {
         return Ok(false);
     };
     let is_there = bytes.len() - header.header_len >= header.payload_len;
@@ -230,10 +265,10 @@ fn is_whole_message(bytes: &[u8], role: Role, limits: &Limits) -> Result<bool, F
 
 fn whole_message<'a>(
     input: &'a mut Unread<'_>,
-    role: Role,
-    limits: &Limits,
+    rules: Rules,
+    inflater: Option<&'a mut Inflater>,
 ) -> Result<Message<'a>, FrameError> {
-    let header = read_header(input.rest(), role, limits.message_bytes_max)?;
+    let header = read_header(input.rest(), rules)?;
     let header = header.expect("a whole message has a whole header");
     let start = input.taken + header.header_len;
     input.taken = start + header.payload_len;
@@ -241,25 +276,29 @@ fn whole_message<'a>(
     if let Some(mask) = header.mask {
         apply_mask(payload, mask, 0);
     }
-    message_of(header.opcode, payload)
+    match inflater {
+        Some(inflater) if header.is_deflated => {
+            message_of(header.opcode, inflater.inflate(payload, rules.bytes_max)?)
+        }
+        _ => message_of(header.opcode, payload),
+    }
 }
 
 /// Reads a header from the front of `bytes`, or `None` while it is not all there.
-fn read_header(
-    bytes: &[u8],
-    role: Role,
-    payload_bytes_max: usize,
-) -> Result<Option<Header>, FrameError> {
+fn read_header(bytes: &[u8], rules: Rules) -> Result<Option<Header>, FrameError> {
     let [first, second, ..] = *bytes else { return Ok(None) };
     let (is_final, opcode) = (first & 0x80 != 0, first & 0x0F);
     let (is_masked, short_len) = (second & 0x80 != 0, second & 0x7F);
-    if first & 0x70 != 0 {
+    let is_deflated = first & 0x40 != 0;
+    // RFC 7692, section 6: the first frame of a message says it.
+    let may_say_so = rules.may_deflate && matches!(opcode, 1 | 2);
+    if first & 0x30 != 0 || is_deflated && !may_say_so {
         return Err(FrameError::ReservedBit);
     }
     if matches!(opcode, 3..=7 | 11..) {
         return Err(FrameError::UnknownOpcode(opcode));
     }
-    if is_masked != (role == Role::Server) {
+    if is_masked != (rules.role == Role::Server) {
         return Err(FrameError::WrongMask);
     }
     if opcode >= CONTROL && (!is_final || short_len > 125) {
@@ -277,8 +316,8 @@ fn read_header(
         short => (u64::from(short), 0),
     };
     let payload_len = usize::try_from(payload_len).unwrap_or(usize::MAX);
-    if payload_len > payload_bytes_max {
-        return Err(FrameError::TooLarge { bytes_max: payload_bytes_max });
+    if payload_len > rules.bytes_max {
+        return Err(FrameError::TooLarge { bytes_max: rules.bytes_max });
     }
     let mask_at = 2 + len_bytes;
     let (mask, header_len) = match (is_masked, bytes.get(mask_at..mask_at + 4)) {
@@ -286,7 +325,7 @@ fn read_header(
         (true, Some(&[a, b, c, d])) => (Some([a, b, c, d]), mask_at + 4),
         (true, _) => return Ok(None),
     };
-    Ok(Some(Header { is_final, opcode, mask, payload_len, header_len }))
+    Ok(Some(Header { is_final, is_deflated, opcode, mask, payload_len, header_len }))
 }
 
 /// What is to be handed out from the buffers of a [`Partial`].
@@ -298,15 +337,10 @@ enum Handed {
 
 impl Partial {
     /// Takes one step's worth of `input`: a header, or payload.
-    fn take(
-        &mut self,
-        input: &mut Unread<'_>,
-        role: Role,
-        limits: &Limits,
-    ) -> Result<Option<Handed>, FrameError> {
+    fn take(&mut self, input: &mut Unread<'_>, rules: Rules) -> Result<Option<Handed>, FrameError> {
         match self.frame {
             None => {
-                self.take_header(input, role, limits)?;
+                self.take_header(input, rules)?;
                 match self.frame {
                     Some(arriving) if arriving.header.payload_len == 0 => self.end_frame(arriving),
                     _ => Ok(None),
@@ -329,30 +363,24 @@ impl Partial {
         }
     }
 
-    fn take_header(
-        &mut self,
-        input: &mut Unread<'_>,
-        role: Role,
-        limits: &Limits,
-    ) -> Result<(), FrameError> {
+    fn take_header(&mut self, input: &mut Unread<'_>, rules: Rules) -> Result<(), FrameError> {
+        let bytes_max = rules.bytes_max;
         let before = self.header.len();
         let wanted = input.rest().len().min(HEADER_BYTES_MAX - before);
         self.header.extend_from_slice(&input.rest()[..wanted]);
-        let room = limits.message_bytes_max - self.message.len().min(limits.message_bytes_max);
-        let header =
-            read_header(&self.header, role, room.max(125)).map_err(|error| match error {
-                FrameError::TooLarge { .. } => {
-                    FrameError::TooLarge { bytes_max: limits.message_bytes_max }
-                }
-                other => other,
-            })?;
+        let room = bytes_max - self.message.len().min(bytes_max);
+        let rest = Rules { bytes_max: room.max(125), ..rules };
+        let header = read_header(&self.header, rest).map_err(|error| match error {
+            FrameError::TooLarge { .. } => FrameError::TooLarge { bytes_max },
+            other => other,
+        })?;
         let Some(header) = header else {
             input.taken += wanted;
             return Ok(());
         };
         let is_too_large = header.opcode < CONTROL && header.payload_len > room;
         if is_too_large {
-            return Err(FrameError::TooLarge { bytes_max: limits.message_bytes_max });
+            return Err(FrameError::TooLarge { bytes_max });
         }
         input.taken += header.header_len - before;
         self.header.clear();
@@ -361,6 +389,9 @@ impl Partial {
             (1, None) => self.kind = Some(MessageKind::Text),
             (2, None) => self.kind = Some(MessageKind::Binary),
             _ => {}
+        }
+        if matches!(header.opcode, 1 | 2) {
+            self.is_deflated = header.is_deflated;
         }
         self.frame = Some(Arriving { header, taken: 0 });
         Ok(())
@@ -378,11 +409,22 @@ impl Partial {
         Ok(self.kind.take().map(Handed::Message))
     }
 
-    fn hand_out(&self, handed: Handed) -> Result<Message<'_>, FrameError> {
-        match handed {
-            Handed::Control(opcode) => message_of(opcode, &self.control),
-            Handed::Message(MessageKind::Text) => message_of(1, &self.message),
-            Handed::Message(MessageKind::Binary) => message_of(2, &self.message),
+    fn hand_out<'a>(
+        &'a self,
+        handed: Handed,
+        rules: Rules,
+        inflater: Option<&'a mut Inflater>,
+    ) -> Result<Message<'a>, FrameError> {
+        let opcode = match handed {
+            Handed::Control(opcode) => return message_of(opcode, &self.control),
+            Handed::Message(MessageKind::Text) => 1,
+            Handed::Message(MessageKind::Binary) => 2,
+        };
+        match inflater {
+            Some(inflater) if self.is_deflated => {
+                message_of(opcode, inflater.inflate(&self.message, rules.bytes_max)?)
+            }
+            _ => message_of(opcode, &self.message),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! WebSocket, RFC 6455: handshake, frames in, frames out. Both roles.
 
+mod deflate;
 mod encode;
 mod handshake;
 mod inbound;
 mod unmask;
 
+pub use deflate::{Deflate, Deflater, Inflater, WINDOW_BITS};
 pub use encode::{
     MessageWriter, Opcode, encode_close, encode_header, encode_masked, encode_ping, encode_pong,
 };

@@ -1,0 +1,122 @@
+"""A disk that is full, or may not be written: a clear error, nothing silently lost, everything else goes on."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from test_named import PROGRAM, Server, free_port
+
+CONFIG = '[store]\npath = "{path}"\n[[topics]]\nselector = "d/#"\nack = "disk"\nhistory_count = 100000\n'
+
+
+def limit_files_to(megabytes):
+    """Makes writes past a size fail with EFBIG, as a full disk makes them fail with ENOSPC."""
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (megabytes << 20, megabytes << 20))
+
+    return limit
+
+
+def test_a_full_disk_refuses_with_a_code_and_loses_nothing_acknowledged(tmp_path):
+    server = Server(tmp_path, free_port(), CONFIG, preexec_fn=limit_files_to(80))
+    try:
+        assert server.run("pub", "m/before", "1").returncode == 0
+        text = "x" * 400_000
+        acknowledged = 0
+        for number in range(1, 401):
+            done = server.run("pub", "d/a", "--key", str(number), "-", input=text + "\n")
+            if done.returncode != 0:
+                break
+            acknowledged += 1
+        else:
+            raise AssertionError("the disk never became full")
+        assert done.returncode == 4 and "4105" in done.stderr, done.stderr
+        assert "free some space" in done.stderr, done.stderr
+        # What is not on disk goes on, and what was acknowledged can be read.
+        assert server.run("pub", "m/after", "2").stdout
+        assert server.get("/v1/topics/m/after")["data"] == 2
+        assert server.get("/v1/history/d/a?last=1")["head"] == acknowledged
+        again = server.run("pub", "d/b", "1")
+        assert again.returncode == 4 and "4105" in again.stderr
+    finally:
+        server.kill()
+    assert "durable topics take nothing more" in server.errors(), server.errors()
+    # With room again everything that was acknowledged is there, and the next one has the next number.
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        head = server.get("/v1/history/d/a?last=1")["head"]
+        assert head >= acknowledged
+        key = str(acknowledged)
+        assert server.run("pub", "d/a", "--key", key, "-", input=text + "\n").returncode == 0
+        assert server.get("/v1/history/d/a?last=1")["head"] == head, "the key is remembered"
+    finally:
+        server.kill()
+
+
+def as_nobody():
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+
+
+def test_a_directory_that_may_not_be_written_is_named_at_the_start(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    folder.chmod(0o555)
+    for parent in [tmp_path, *list(tmp_path.parents)[:3]]:
+        if parent.owner() != "root" or os.getuid() == 0:
+            parent.chmod(parent.stat().st_mode | 0o055)
+    config = tmp_path / "tidegate.toml"
+    config.write_text(CONFIG.format(path=folder))
+    program = shutil.copy(PROGRAM, tmp_path)
+    command = [program, "serve", "--config", config, "--listen", f"127.0.0.1:{free_port()}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, preexec_fn=as_nobody)
+    assert done.returncode == 1, done
+    assert f"cannot open the store in {folder}" in done.stderr, done.stderr
+    assert "may be written" in done.stderr, done.stderr
+
+
+def test_a_second_server_on_the_same_directory_is_refused(tmp_path):
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        listen = f"127.0.0.1:{free_port()}"
+        command = [PROGRAM, "serve", "--config", tmp_path / "tidegate.toml", "--listen", listen]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        assert done.returncode == 1 and "another process has it open" in done.stderr, done.stderr
+        assert server.run("pub", "d/a", "1").returncode == 0
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("lost", [1, 7, 100])
+def test_a_torn_tail_is_told_and_the_rest_is_there(tmp_path, lost):
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        for number in range(1, 6):
+            assert server.run("pub", "d/a", f"payload {number}").returncode == 0
+    finally:
+        server.kill()
+    journals = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+    torn = [path for path in journals if b"payload 5" in path.read_bytes()]
+    assert torn, journals
+    for path in torn:
+        bytes_ = path.read_bytes()
+        end = bytes_.rindex(b"payload 5") + len(b"payload 5")
+        path.write_bytes(bytes_[: end - lost])
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        page = server.get("/v1/history/d/a?last=10")
+        kept = [one["text"] for one in page["publications"]]
+        assert kept == [f"payload {number}" for number in range(1, len(kept) + 1)]
+        assert len(kept) < 5
+        time.sleep(0.1)
+        assert "damaged" in server.errors() and "are gone" in server.errors(), server.errors()
+    finally:
+        server.kill()
