@@ -119,7 +119,8 @@ pub(crate) struct PubArgs {
     /// The payload is bytes.
     #[arg(long)]
     pub bytes: bool,
-    /// An idempotency key: a repeated publication with it counts once.
+    /// An idempotency key: a repeated publication with it counts once. With `-`, each line's number is
+    /// added to it.
     #[arg(long)]
     pub key: Option<String>,
 }

@@ -40,11 +40,12 @@ pub(crate) fn publish(remote: &Remote, args: &PubArgs) -> Outcome {
         return await_answers(&mut client, remote, 0).map(|_| ());
     }
     let progress = progress_to(&topic);
-    for line in std::io::stdin().lock().split(b'\n') {
+    for (number, line) in (1..).zip(std::io::stdin().lock().split(b'\n')) {
         let line = line.map_err(|error| {
             (Failure::Other, format!("cannot read standard input: {error}; check the pipe"))
         })?;
-        client.publish(draft(&line, None));
+        let key = args.key.as_ref().map(|key| format!("{key}-{number}"));
+        client.publish(draft(&line, key.as_deref()));
         progress.inc(await_answers(&mut client, remote, WINDOW)?);
     }
     progress.inc(await_answers(&mut client, remote, 0)?);

@@ -85,7 +85,12 @@ pub fn open(
     let mark = options.open(path.join("MARK")).map_err(|error| cannot(path, error, how))?;
     let damaged = "its files are damaged beyond reading; put back a copy, or move the directory away \
                    to start empty";
-    let failed = |error: fjall::Error| cannot(path, error, damaged);
+    let failed = |error: fjall::Error| match error {
+        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => {
+            cannot(path, io, how)
+        }
+        other => cannot(path, other, damaged),
+    };
     let database = Database::builder(path.join("log")).open().map_err(failed)?;
     let keyspace = |name: &str| database.keyspace(name, KeyspaceCreateOptions::default);
     let (records, topics, meta) = (

@@ -1,0 +1,54 @@
+"""permessage-deflate, as the Python library `websockets` speaks it."""
+
+import contextlib
+import json
+import urllib.request
+
+from test_native import free_port
+from test_named import Server
+from websockets.sync.client import connect
+
+CONFIG = "# {path}\n[engine]\nshards = 2\n[compression]\non = true\nbytes_min = 100\n"
+
+
+def bytes_out(server):
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(int(line.split()[-1]) for line in lines if line.startswith("tidegate_bytes_out_total{"))
+
+
+def test_messages_are_compressed_in_both_directions(tmp_path):
+    server, stack = Server(tmp_path, free_port(), CONFIG), contextlib.ExitStack()
+    try:
+        address = f"ws://127.0.0.1:{server.port}/v1/ws"
+        book = [{"price": 100 + level / 4, "size": level * 10, "side": "bid"} for level in range(400)]
+        peers = [stack.enter_context(connect(address)) for _ in range(5)]
+        plain = stack.enter_context(connect(address, compression=None))
+        for peer in [*peers, plain]:
+            peer.send(json.dumps({"id": 1, "type": "subscribe", "topic": "a/b"}))
+            assert json.loads(peer.recv(timeout=5))["type"] == "subscribed"
+        assert all(peer.protocol.extensions for peer in peers) and not plain.protocol.extensions
+        before = bytes_out(server)
+        for number in range(3):
+            command = {"type": "publish", "topic": "a/b", "data": [number, *book]}
+            peers[number].send(json.dumps(command))
+            for peer in [*peers, plain]:
+                heard = json.loads(peer.recv(timeout=5))
+                assert (heard["sequence"], heard["data"]) == (number + 1, [number, *book])
+        sent, whole = bytes_out(server) - before, len(json.dumps(book))
+        # One of the six got it whole; the other five together not a quarter of what they would have.
+        assert 3 * whole < sent < 3 * whole * (1 + 5 / 4), (sent, whole)
+    finally:
+        stack.close()
+        server.kill()
+
+
+def test_nobody_gets_what_was_not_configured(tmp_path):
+    server = Server(tmp_path, free_port(), "# {path}\n")
+    try:
+        with connect(f"ws://127.0.0.1:{server.port}/v1/ws") as peer:
+            assert not peer.protocol.extensions
+            peer.send(json.dumps({"id": 1, "type": "ping"}))
+            assert json.loads(peer.recv(timeout=5)) == {"type": "pong", "id": 1}
+    finally:
+        server.kill()
