@@ -4,7 +4,7 @@ use model::{Limits, TopicName};
 
 use crate::http::{BodyReader, parse_head};
 use crate::native::{Undecoded, binary, json};
-use crate::websocket::{FrameError, Inbound, Role, Unread};
+use crate::websocket::{Deflater, FrameError, Inbound, Inflater, Role, Unread, WINDOW_BITS};
 
 fn limits() -> Limits {
     Limits { message_bytes_max: 300, head_bytes_max: 400, body_bytes_max: 500, ..Limits::default() }
@@ -12,6 +12,14 @@ fn limits() -> Limits {
 
 /// What a WebSocket receiver says to `bytes` that arrive in `pieces` (then all the rest at once).
 pub fn receive(bytes: &[u8], pieces: &[usize]) -> (Vec<String>, Option<FrameError>) {
+    receive_with(bytes, pieces, None)
+}
+
+fn receive_with(
+    bytes: &[u8],
+    pieces: &[usize],
+    mut inflater: Option<Inflater>,
+) -> (Vec<String>, Option<FrameError>) {
     let (mut inbound, mut told, mut at) = (Inbound::default(), Vec::new(), 0);
     let mut pieces = pieces.iter().copied().chain(std::iter::repeat(usize::MAX));
     while at < bytes.len() {
@@ -20,7 +28,8 @@ pub fn receive(bytes: &[u8], pieces: &[usize]) -> (Vec<String>, Option<FrameErro
         at += count;
         let mut input = Unread::new(&mut piece);
         loop {
-            match inbound.poll_message(&mut input, Role::Server, &limits()) {
+            let inflater = inflater.as_mut();
+            match inbound.poll_deflated(&mut input, Role::Server, &limits(), inflater) {
                 Ok(Some(message)) => told.push(format!("{message:?}")),
                 Ok(None) => break,
                 Err(error) => return (told, Some(error)),
@@ -30,9 +39,15 @@ pub fn receive(bytes: &[u8], pieces: &[usize]) -> (Vec<String>, Option<FrameErro
     (told, None)
 }
 
-/// How WebSocket bytes are cut into pieces changes nothing.
+/// How WebSocket bytes are cut into pieces changes nothing, whether messages may be compressed or not;
+/// and any bytes come back from being compressed.
 pub fn check_websocket(bytes: &[u8], pieces: &[usize]) {
     assert_eq!(receive(bytes, pieces), receive(bytes, &[]));
+    let inflating = |pieces: &[usize]| receive_with(bytes, pieces, Some(Inflater::default()));
+    assert_eq!(inflating(pieces), inflating(&[]));
+    let mut deflater = Deflater::new(1, WINDOW_BITS);
+    let compressed = deflater.deflate(bytes);
+    assert_eq!(Inflater::default().inflate(compressed, bytes.len()), Ok(bytes));
 }
 
 /// A request head is whole from one byte on and not before; its body is read alike in any pieces.
