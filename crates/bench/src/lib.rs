@@ -3,7 +3,7 @@
 //! Load is open-loop: a publication is stamped with the time at which it should have been sent, so
 //! a stalled server cannot hide its stalls. Every delivery to every client is checked. The driver
 //! knows what servers say on the wire (`dialect`), not their insides.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod compare;
 mod cores;
@@ -20,7 +20,6 @@ mod shared;
 mod stage;
 mod stamp;
 mod swarm;
-mod sys;
 mod target;
 mod tun;
 mod watch;

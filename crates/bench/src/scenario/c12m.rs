@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::open_tun;
 use serde_json::{Value, json};
 
 use crate::run::Context;
 use crate::stage::Stage;
 use crate::swarm::Manner;
 use crate::swarm::PER_TABLE;
-use crate::sys::open_tun;
 use crate::target::{Needs, TargetChoice};
 use crate::tun::{DEVICE, Namespace, SERVER, TunPlan, TunSwarm};
 

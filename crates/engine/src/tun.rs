@@ -1,4 +1,4 @@
-//! The system calls that no safe wrapper offers: a TUN device.
+//! A TUN device, for a load driver that is its own TCP stack: the `ioctl`s that no safe wrapper offers.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -28,7 +28,7 @@ struct InterfaceRequest {
 ///
 /// # Errors
 /// There is no such device, or no right to use it.
-pub(crate) fn open_tun(name: &str) -> io::Result<File> {
+pub fn open_tun(name: &str) -> io::Result<File> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file =
         OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open("/dev/net/tun")?;
