@@ -320,7 +320,9 @@ fn checks_json(findings: &Findings) -> Value {
 fn cost_json(first: Cost, last: Cost, looks: &[Look], target: &Target) -> Value {
     let (cpu, seconds) = (last.cpu.since(first.cpu), (last.at - first.at).as_secs_f64());
     let delivered = (last.delivered - first.delivered).max(1) as f64;
-    let sends = last.sends.zip(first.sends).map(|(last, first)| (last - first) as f64);
+    // A scrape that a busy server answered only in part says nothing.
+    let sends = last.sends.zip(first.sends).and_then(|(last, first)| last.checked_sub(first));
+    let sends = sends.map(|sends| sends as f64);
     let is_known = !target.processes.is_empty();
     let known = |value: f64| if is_known { Value::from(value) } else { Value::Null };
     json!({
