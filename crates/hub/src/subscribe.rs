@@ -408,15 +408,15 @@ impl<E: Encoder> Hub<E> {
         self.topics_selected(&self.audiences.at(audience).key.selectors)
     }
 
-    /// Drops from a session's replay what it no longer reads.
+    /// Drops from a session's replay what it no longer reads. What has no reader may be forgotten, and
+    /// its place given to another topic: also a topic that only patterns select and that is not revealed.
     fn forget_unread_topics(&mut self, session: SessionIndex) {
         let Some(mut replay) = self.sessions.at_mut(session).replay.take() else { return };
         let known = self.sessions.at(session);
         replay.forget(|index| {
             let Some(topic) = self.topics.get(index) else { return true };
-            !known.memberships.iter().any(|membership| {
-                self.audiences.at(membership.audience).selects(topic.name.as_str())
-            })
+            let mut memberships = known.memberships.iter();
+            !memberships.any(|membership| topic.readers.contains(&membership.audience))
         });
         self.sessions.at_mut(session).replay = Some(replay);
     }
