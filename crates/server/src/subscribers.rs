@@ -203,6 +203,9 @@ impl<I: Io> Shard<I> {
 
     /// Notes that a write has an answer, if it was one of positions.
     pub(crate) fn settle_remembered(&mut self, ticket: Ticket) {
+        if self.subscribers.writes.is_empty() {
+            return;
+        }
         let Some(topic) = self.subscribers.writes.remove(&ticket) else { return };
         if let Some((_, writes)) = self.subscribers.in_flight.get_mut(&topic) {
             *writes -= 1;

@@ -13,9 +13,11 @@ const TAIL: [u8; 4] = [0, 0, 0xFF, 0xFF];
 /// Bits of the window that is used unless a client wants a smaller one.
 pub const WINDOW_BITS: u8 = 15;
 
-/// Compresses messages.
+/// Compresses messages. It takes no memory to speak of before the first one.
 pub struct Deflater {
-    compress: Compress,
+    level: u32,
+    window_bits: u8,
+    compress: Option<Compress>,
     out: Vec<u8>,
 }
 
@@ -28,23 +30,25 @@ impl fmt::Debug for Deflater {
 impl Deflater {
     /// `level` is 1 (fast) to 9 (small), `window_bits` 9 to 15.
     pub fn new(level: u32, window_bits: u8) -> Self {
-        let level = Compression::new(level.clamp(1, 9));
-        let compress = Compress::new_with_window_bits(level, false, window_bits.clamp(9, 15));
-        Self { compress, out: Vec::new() }
+        let (level, window_bits) = (level.clamp(1, 9), window_bits.clamp(9, 15));
+        Self { level, window_bits, compress: None, out: Vec::new() }
     }
 
     /// The compressed form of a message's payload.
     pub fn deflate(&mut self, payload: &[u8]) -> &[u8] {
-        self.compress.reset();
+        let (level, window_bits) = (Compression::new(self.level), self.window_bits);
+        let make = || Compress::new_with_window_bits(level, false, window_bits);
+        let compress = self.compress.get_or_insert_with(make);
+        compress.reset();
         self.out.clear();
         loop {
             self.out.reserve(payload.len() / 2 + 64);
-            let taken = self.compress.total_in() as usize;
+            let taken = compress.total_in() as usize;
             let before = self.out.len();
-            self.compress
+            compress
                 .compress_vec(&payload[taken..], &mut self.out, FlushCompress::Sync)
                 .expect("compressing into a buffer with room does not fail");
-            let is_done = self.compress.total_in() as usize == payload.len();
+            let is_done = compress.total_in() as usize == payload.len();
             // It is flushed whole when room was left.
             if is_done && (self.out.len() < self.out.capacity() || self.out.len() == before) {
                 break;
@@ -54,21 +58,16 @@ impl Deflater {
     }
 }
 
-/// Reads compressed messages.
+/// Reads compressed messages. It takes no memory to speak of before the first one.
+#[derive(Default)]
 pub struct Inflater {
-    decompress: Decompress,
+    decompress: Option<Decompress>,
     out: Vec<u8>,
 }
 
 impl fmt::Debug for Inflater {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inflater").finish_non_exhaustive()
-    }
-}
-
-impl Default for Inflater {
-    fn default() -> Self {
-        Self { decompress: Decompress::new(false), out: Vec::new() }
     }
 }
 
@@ -79,35 +78,41 @@ impl Inflater {
     /// It is no deflate stream, or more than `bytes_max`: a small message may stand for a huge one.
     pub fn inflate(&mut self, compressed: &[u8], bytes_max: usize) -> Result<&[u8], FrameError> {
         const KEPT: usize = 256 << 10;
-        self.decompress.reset(false);
+        let decompress = self.decompress.get_or_insert_with(|| Decompress::new(false));
+        decompress.reset(false);
         self.out.clear();
         self.out.shrink_to(KEPT);
-        self.add(compressed, bytes_max)?;
-        self.add(&TAIL, bytes_max)?;
+        add(decompress, compressed, &mut self.out, bytes_max)?;
+        add(decompress, &TAIL, &mut self.out, bytes_max)?;
         Ok(&self.out)
     }
+}
 
-    fn add(&mut self, input: &[u8], bytes_max: usize) -> Result<(), FrameError> {
-        let start = self.decompress.total_in();
-        loop {
-            let taken = (self.decompress.total_in() - start) as usize;
-            self.out.reserve(input.len() * 2 + 64);
-            let status = self
-                .decompress
-                .decompress_vec(&input[taken..], &mut self.out, FlushDecompress::Sync)
-                .map_err(|_| FrameError::BadDeflate)?;
-            if self.out.len() > bytes_max {
-                return Err(FrameError::TooLarge { bytes_max });
-            }
-            let is_taken = (self.decompress.total_in() - start) as usize == input.len();
-            let has_room = self.out.len() < self.out.capacity();
-            match status {
-                // A final block ends the stream before the message does.
-                Status::StreamEnd => return Ok(()),
-                _ if is_taken && has_room => return Ok(()),
-                Status::BufError if has_room => return Err(FrameError::BadDeflate),
-                _ => {}
-            }
+/// Decompresses `input` to the end of `out`, which may come to have `bytes_max`.
+fn add(
+    decompress: &mut Decompress,
+    input: &[u8],
+    out: &mut Vec<u8>,
+    bytes_max: usize,
+) -> Result<(), FrameError> {
+    let start = decompress.total_in();
+    loop {
+        let taken = (decompress.total_in() - start) as usize;
+        out.reserve(input.len() * 2 + 64);
+        let status = decompress
+            .decompress_vec(&input[taken..], out, FlushDecompress::Sync)
+            .map_err(|_| FrameError::BadDeflate)?;
+        if out.len() > bytes_max {
+            return Err(FrameError::TooLarge { bytes_max });
+        }
+        let is_taken = (decompress.total_in() - start) as usize == input.len();
+        let has_room = out.len() < out.capacity();
+        match status {
+            // A final block ends the stream before the message does.
+            Status::StreamEnd => return Ok(()),
+            _ if is_taken && has_room => return Ok(()),
+            Status::BufError if has_room => return Err(FrameError::BadDeflate),
+            _ => {}
         }
     }
 }

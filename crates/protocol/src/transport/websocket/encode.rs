@@ -91,9 +91,7 @@ impl MessageWriter {
         }
         out[self.start..self.start + len].copy_from_slice(&header[..len]);
     }
-}
 
-impl MessageWriter {
     /// The same, compressed where that makes it smaller. Only for a peer that agreed on it.
     pub fn finish_deflated(self, opcode: Opcode, deflater: &mut Deflater, out: &mut Vec<u8>) {
         let payload = self.start + RESERVED;
