@@ -55,6 +55,9 @@ const LISTENER: u64 = u64::MAX;
 const WAKER: u64 = u64::MAX - 1;
 /// Events of one turn: few, so that a burst of requests cannot hold up what is to be sent.
 const EVENTS_MAX: usize = 128;
+/// Connections accepted in a turn while more sockets are ready than it looks at: those that are
+/// connected wait behind every new one.
+const ACCEPTS_WHEN_LATE: usize = 2;
 /// How long accepting rests when descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Accepting may always take this long, also after very short turns.
@@ -122,13 +125,13 @@ impl EpollIo {
         }
     }
 
-    fn accept_some(&mut self, last_turn: Duration) {
+    fn accept_some(&mut self, last_turn: Duration, accepts_max: usize) {
         if !self.is_listener_ready || self.is_accept_paused() {
             return;
         }
         let share = last_turn * self.options.accept_share_percent / 100;
         let until = Instant::now() + share.max(ACCEPT_TIME_MIN);
-        for count in 0..self.options.accepts_per_turn_max {
+        for count in 0..accepts_max {
             if count > 0 && Instant::now() >= until {
                 return;
             }
@@ -231,10 +234,15 @@ impl Io for EpollIo {
         ready.clear();
         // An interrupted wait is one in which nothing happened.
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut ready), timespec.as_ref());
+        let are_all_known = ready.len() < EVENTS_MAX;
         self.turn_began_at = Instant::now();
         ready.iter().for_each(|event| self.note(event));
         self.ready = ready;
-        self.accept_some(last_turn);
+        let accepts_max = match are_all_known {
+            true => self.options.accepts_per_turn_max,
+            false => ACCEPTS_WHEN_LATE.min(self.options.accepts_per_turn_max),
+        };
+        self.accept_some(last_turn, accepts_max);
     }
 
     fn poll_event(&mut self) -> Option<IoEvent> {

@@ -101,6 +101,9 @@ impl Log {
     }
 }
 
+/// How far the reading thread steps back for others, as in nice(1).
+const READER_NICE: i32 = 10;
+
 /// One shard's hold on the log.
 pub struct LogStore {
     shard: usize,
@@ -131,6 +134,8 @@ impl Store for LogStore {
 }
 
 fn run_reader(records: &Keyspace, readings: &Receiver<Reading>, deliver: &[Deliver]) {
+    // Who reads what is old can wait: shards that send what is new go first. A wish, not a need.
+    let _ = rustix::process::setpriority_process(None, READER_NICE);
     while let Ok(Reading { shard, ticket, topic_number, wanted }) = readings.recv() {
         let last = key_of(topic_number, Sequence::MAX);
         let range = records.range(key_of(topic_number, wanted.after.next())..=last);
