@@ -43,10 +43,28 @@ counters! {
     deliveries counter;
     /// Publications sent to sessions.
     delivered counter;
+    /// Publications sent to sessions as deltas.
+    deltas counter;
     /// Publication records encoded.
     records_encoded counter;
     /// Publications that sessions skipped by conflation.
     conflated counter;
+    /// Publications not sent because a subscription's filter did not accept them.
+    filtered counter;
+    /// Times that a session was sent all that it may be, and had to rest.
+    rests counter;
+    /// Subscriptions ended because their session lagged.
+    lagged_unsubscribes counter;
+    /// Sessions that take nothing now.
+    stalled_sessions gauge;
+    /// Payload bytes that recent deliveries keep alive now.
+    recent_bytes gauge;
+    /// Payload bytes shed from histories because memory was short.
+    shed_bytes counter;
+    /// How short memory is: 1 histories are shed, 2 slow sessions too, 3 new sessions too.
+    memory_pressure gauge;
+    /// Batches that were held back for an interval.
+    batches_held counter;
     /// Gaps told to sessions: publications that could not be had any more.
     gaps counter;
     /// Times that a session fell behind because its connection was full.

@@ -14,9 +14,10 @@ mod page;
 mod publish;
 mod question;
 mod router;
+mod slow;
 mod topics;
 
 pub use counters::ShardCounters;
 pub use exchange::{Answer, Exchange, run};
-pub use question::{Listed, Published, Question, Shards, Value};
+pub use question::{Listed, Published, Question, Shards, Slow, Value};
 pub use router::router;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    AckLevel, Draft, HistoryPage, HistoryStart, Limits, Position, Principal, Publication, Refusal,
-    Selector, TopicName,
+    AckLevel, Conflation, Draft, HistoryPage, HistoryStart, Limits, Position, Principal,
+    Publication, Refusal, Selector, TopicName,
 };
 use tokio::sync::oneshot;
 
@@ -49,6 +49,13 @@ pub enum Question {
         /// The topics.
         answer: oneshot::Sender<Vec<Listed>>,
     },
+    /// The sessions that are furthest behind.
+    Slow {
+        /// At most so many.
+        limit: usize,
+        /// They.
+        answer: oneshot::Sender<Vec<Slow>>,
+    },
     /// What the shard counted.
     Counters {
         /// The counters.
@@ -74,6 +81,25 @@ pub struct Value {
     pub position: Position,
     /// The publication.
     pub publication: Publication,
+}
+
+/// A session that is behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slow {
+    /// Its public name.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// The age of the oldest publication that it lacks, in milliseconds.
+    pub lag_ms: u64,
+    /// Payload bytes that it lacks, as far as they were counted.
+    pub lag_bytes: u64,
+    /// Publications that it lacks, as far as they were counted.
+    pub lag_count: u64,
+    /// The topic of the oldest that it lacks, and what it may skip of that.
+    pub topic: Option<(TopicName, Conflation)>,
+    /// Whether it waits because it was sent all that it may be, not because its connection is full.
+    pub is_throttled: bool,
 }
 
 /// A topic in a listing.

@@ -13,7 +13,7 @@ use model::{Code, Principal, Refusal};
 
 use crate::error::{ApiError, json_header};
 use crate::question::Shards;
-use crate::{hiccups, history, metrics, page, publish, topics};
+use crate::{hiccups, history, metrics, page, publish, slow, topics};
 
 /// How long a shard may take to answer.
 pub(crate) const SHARD_ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -30,6 +30,7 @@ pub fn router(shards: Arc<dyn Shards>) -> Router {
         .route("/v1/topics", get(topics::list))
         .route("/v1/topics/{*topic}", get(topics::value))
         .route("/v1/history/{*topic}", get(history::history))
+        .route("/v1/slow", get(slow::slow))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&shards), check_origin))

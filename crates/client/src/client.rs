@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use model::{
-    Acknowledge, Code, Command, CommandId, Draft, Event, Gap, Hello, Position, Publish, Refusal,
-    Selector, Subscribe, SubscriberName, TopicName, Unsubscribe,
+    Acknowledge, Code, Command, CommandId, DeltaKind, Draft, Event, Gap, Hello, Position, Publish,
+    Rates, Refusal, Selector, Subscribe, SubscriberName, TopicName, Unsubscribe,
 };
 use protocol::native::ServerRecord;
 
@@ -21,6 +21,8 @@ pub struct ClientOptions {
     pub token: Option<String>,
     /// The client's own name, for the server's logs.
     pub name: Option<String>,
+    /// How much the server should send at most.
+    pub rates: Rates,
     /// Makes masks, keys and pauses; two clients should not have the same.
     pub seed: u64,
 }
@@ -39,6 +41,10 @@ pub enum Update {
         /// False if a gap comes first.
         recovered: bool,
     },
+    /// How far this client is behind, in milliseconds; 0 once it is not any more.
+    Lag(u64),
+    /// The server ended these subscriptions, because this client was too far behind.
+    TakenAway(Vec<Selector>),
     /// A publish was acknowledged.
     Published {
         /// Which one, as `publish` answered.
@@ -127,7 +133,13 @@ impl Client {
         self.backoff.reset();
         self.retry_after = Duration::ZERO;
         (self.heard_at, self.is_pinged) = (Instant::now(), false);
-        let hello = Hello { token: None, client: self.options.name.clone(), batch: true };
+        let hello = Hello {
+            token: None,
+            client: self.options.name.clone(),
+            batch: true,
+            fragments: true,
+            rates: self.options.rates,
+        };
         self.say(&Command::Hello(hello));
         let wanted = self.subscriptions.wanted(&self.tracker.positions());
         for (index, subscribe) in wanted.into_iter().enumerate() {
@@ -139,6 +151,9 @@ impl Client {
 
     /// Subscribes, now and after every break. Publications come out of [`Client::next`].
     pub fn subscribe(&mut self, subscribe: Subscribe) {
+        if subscribe.options.delta != DeltaKind::None {
+            self.tracker.expect_deltas();
+        }
         let id = self.say(&Command::Subscribe(subscribe.clone()));
         let is_connected = matches!(self.state, State::Connected(_));
         self.subscriptions.add(subscribe, is_connected.then_some(id));
@@ -246,6 +261,7 @@ impl Client {
         let (tracker, updates) = (&mut self.tracker, &mut self.updates);
         let subscriptions = &mut self.subscriptions;
         let (unanswered, retry_after) = (&mut self.unanswered, &mut self.retry_after);
+        let mut broken = Vec::new();
         let received = connection.receive(until.min(due), &mut |record| match record {
             ServerRecord::Published { id, sequence, epoch } => {
                 unanswered.remove(&id);
@@ -271,14 +287,36 @@ impl Client {
                 if let ServerRecord::Event(Event::Subscribed(subscribed)) = &other {
                     subscriptions.handle_subscribed(subscribed.id);
                 }
-                updates.extend(tracker.handle_record(other).into_iter().filter_map(update_of));
+                for told in tracker.handle_record(other) {
+                    match told {
+                        Told::Broken { topic, .. } => broken.push(topic),
+                        Told::TakenAway(selectors) => {
+                            for gone in &selectors {
+                                subscriptions.remove(gone);
+                            }
+                            updates.push_back(Update::TakenAway(selectors));
+                        }
+                        told => updates.extend(update_of(told)),
+                    }
+                }
             }
         });
+        broken.iter().for_each(|topic| self.read_whole(topic));
         match received {
             Ok(true) => (self.heard_at, self.is_pinged) = (Instant::now(), false),
             Ok(false) => {}
             Err(error) => self.handle_break(&error),
         }
+    }
+
+    /// Subscribes again, without deltas, to what reads a topic of which a delta did not apply.
+    fn read_whole(&mut self, topic: &TopicName) {
+        let positions = self.tracker.positions();
+        let Some((index, subscribe)) = self.subscriptions.without_deltas(topic, &positions) else {
+            return;
+        };
+        let id = self.say(&Command::Subscribe(subscribe));
+        self.subscriptions.handle_asked(index, id);
     }
 
     /// Pings a server that was not heard for a while; gives it up when that does not help.
@@ -314,6 +352,8 @@ fn update_of(told: Told) -> Option<Update> {
         Told::Message(message) => Some(Update::Message(message)),
         Told::Gap(gap) => Some(Update::Gap(gap)),
         Told::Resumed { topic, recovered } => Some(Update::Resumed { topic, recovered }),
-        Told::Nothing => None,
+        Told::Lag(ms) => Some(Update::Lag(ms)),
+        Told::TakenAway(selectors) => Some(Update::TakenAway(selectors)),
+        Told::Broken { .. } | Told::Nothing => None,
     }
 }

@@ -4,7 +4,7 @@
 //! command until the answer, then `Live`; a break takes it back to `Waiting`. A refusal, or an
 //! unsubscribe, ends it.
 
-use model::{CommandId, Position, Selector, Start, Subscribe, TopicName};
+use model::{CommandId, DeltaKind, Position, Selector, Start, Subscribe, TopicName};
 
 /// What a subscription is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,19 @@ struct Subscription {
     state: SubscriptionState,
     /// It was live once: what comes next must join on to what was read.
     was_live: bool,
+}
+
+impl Subscription {
+    fn reads(&self, topic: &TopicName) -> bool {
+        self.wanted.selectors.iter().any(|selector| selector.matches(topic.as_str()))
+    }
+
+    /// What to say to read on from `positions`.
+    fn resumed(&self, positions: &[(TopicName, Position)]) -> Subscribe {
+        let start = if self.was_live { Start::All } else { self.wanted.start };
+        let own = positions.iter().filter(|(topic, _)| self.reads(topic));
+        Subscribe { start, positions: own.cloned().collect(), ..self.wanted.clone() }
+    }
 }
 
 /// All subscriptions of one client.
@@ -59,14 +72,22 @@ impl Subscriptions {
     /// What to say on a new connection, each with the positions it resumes from. A topic without a
     /// position came into being meanwhile: all of it is news.
     pub fn wanted(&self, positions: &[(TopicName, Position)]) -> Vec<Subscribe> {
-        let resumed = self.all.iter().map(|Subscription { wanted, was_live, .. }| {
-            let start = if *was_live { Start::All } else { wanted.start };
-            let reads =
-                |topic: &TopicName| wanted.selectors.iter().any(|s| s.matches(topic.as_str()));
-            let positions = positions.iter().filter(|(topic, _)| reads(topic)).cloned().collect();
-            Subscribe { start, positions, ..wanted.clone() }
-        });
-        resumed.collect()
+        self.all.iter().map(|known| known.resumed(positions)).collect()
+    }
+
+    /// What to say so that `topic` comes whole, of a subscription that asked for deltas; and its index.
+    pub fn without_deltas(
+        &mut self,
+        topic: &TopicName,
+        positions: &[(TopicName, Position)],
+    ) -> Option<(usize, Subscribe)> {
+        let mut all = self.all.iter_mut().enumerate();
+        let (index, known) = all.find(|(_, known)| known.reads(topic))?;
+        if known.wanted.options.delta == DeltaKind::None {
+            return None;
+        }
+        known.wanted.options.delta = DeltaKind::None;
+        Some((index, known.resumed(positions)))
     }
 
     /// Notes that the subscription at `index` was asked for.

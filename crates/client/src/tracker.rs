@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use model::{
-    Epoch, Event, Gap, GapReason, PayloadKind, Position, Sequence, SubscribedTopic, TopicName,
+    Epoch, Event, Gap, GapReason, PayloadKind, Position, Selector, Sequence, SubscribedTopic,
+    TopicName,
 };
+use protocol::delta::{BadDelta, apply};
 use protocol::native::{ServerRecord, TopicRef};
 
 /// A publication as a subscriber gets it.
@@ -36,21 +38,58 @@ pub enum Told {
         /// False if a gap comes first.
         recovered: bool,
     },
+    /// How far this client is behind, in milliseconds; 0 once it is not any more.
+    Lag(u64),
+    /// The server ended these subscriptions, because this client was too far behind.
+    TakenAway(Vec<Selector>),
+    /// A delta did not apply: the topic must be subscribed to again.
+    Broken {
+        /// Which topic.
+        topic: TopicName,
+        /// What is wrong.
+        error: BadDelta,
+    },
     /// Nothing new.
     Nothing,
 }
+
+/// A publication of which pieces have come.
+#[derive(Debug)]
+struct Partial {
+    sequence: Sequence,
+    kind: PayloadKind,
+    total: u64,
+    payload: Vec<u8>,
+    /// Later ones of its topic, which wait for it.
+    held: Vec<(Sequence, PayloadKind, Vec<u8>)>,
+}
+
+/// Bytes of a payload that comes in pieces.
+const PARTIAL_BYTES_MAX: u64 = 1 << 30;
 
 /// Follows the positions of all topics of one client, across connections.
 #[derive(Debug, Default)]
 pub struct Tracker {
     numbers: HashMap<u32, TopicName>,
     positions: HashMap<TopicName, Position>,
+    /// The last payload of each topic, once deltas may come.
+    values: Option<HashMap<TopicName, (Sequence, Vec<u8>)>>,
+    partials: HashMap<TopicName, Partial>,
 }
 
 impl Tracker {
     /// Forgets what was of the connection that ended; positions stay.
     pub fn handle_disconnect(&mut self) {
         self.numbers.clear();
+        self.partials.clear();
+        if let Some(values) = &mut self.values {
+            values.clear();
+        }
+    }
+
+    /// Keeps the last payload of each topic from now on, so that deltas can be applied.
+    pub fn expect_deltas(&mut self) {
+        self.values.get_or_insert_default();
     }
 
     /// The places from which to resume.
@@ -67,24 +106,101 @@ impl Tracker {
             ServerRecord::Event(Event::Topic(topic)) => vec![self.start(topic)],
             ServerRecord::Event(Event::Gap(gap)) => vec![self.take_gap(gap)],
             ServerRecord::Publication { topic, sequence, kind, payload } => {
-                let topic = match topic {
-                    TopicRef::Number(number) => self.numbers.get(&number).cloned(),
-                    TopicRef::Name(name) => {
-                        self.positions.get_key_value(&*name).map(|(known, _)| known.clone())
-                    }
-                };
-                let Some(topic) = topic else { return vec![] };
-                let Some(position) = self.positions.get_mut(&topic) else { return vec![] };
+                let Some(topic) = self.topic_of(topic) else { return vec![] };
+                let Some(position) = self.positions.get(&topic) else { return vec![] };
                 let Some(sequence) = sequence.resolve(position.sequence) else { return vec![] };
-                if sequence <= position.sequence {
-                    return vec![];
+                self.take(topic, sequence, kind, payload.into_owned())
+            }
+            ServerRecord::Delta { topic, sequence, base, kind, delta, crc, bytes } => {
+                let Some(topic) = self.topic_of(topic) else { return vec![] };
+                let known = self.values.as_ref().and_then(|values| values.get(&topic));
+                let missing = || BadDelta { text: "what it is made from is not here".into() };
+                let known = known.filter(|(known, _)| *known == base).ok_or_else(missing);
+                match known.and_then(|(_, base)| apply(delta, base, &bytes, crc)) {
+                    Ok(payload) => self.take(topic, sequence, kind, payload),
+                    Err(error) => vec![Told::Broken { topic, error }],
                 }
-                position.sequence = sequence;
-                let (epoch, payload) = (position.epoch.clone(), payload.into_owned());
-                vec![Told::Message(Message { topic, epoch, sequence, kind, payload })]
+            }
+            ServerRecord::Fragment { topic, sequence, kind, total, offset, bytes } => {
+                let Some(topic) = self.topic_of(topic) else { return vec![] };
+                self.take_fragment(topic, sequence, kind, total, offset, &bytes)
+            }
+            ServerRecord::Event(Event::Lag { ms }) => vec![Told::Lag(ms)],
+            ServerRecord::Event(Event::Unsubscribed { selectors, has_lagged: true, .. }) => {
+                vec![Told::TakenAway(selectors)]
             }
             _ => vec![],
         }
+    }
+
+    fn topic_of(&self, topic: TopicRef<'_>) -> Option<TopicName> {
+        match topic {
+            TopicRef::Number(number) => self.numbers.get(&number).cloned(),
+            TopicRef::Name(name) => {
+                self.positions.get_key_value(&*name).map(|(known, _)| known.clone())
+            }
+        }
+    }
+
+    /// Takes a whole publication; one that was taken before means nothing, and one that comes after pieces of
+    /// an earlier one waits for that.
+    fn take(
+        &mut self,
+        topic: TopicName,
+        sequence: Sequence,
+        kind: PayloadKind,
+        payload: Vec<u8>,
+    ) -> Vec<Told> {
+        let Some(position) = self.positions.get_mut(&topic) else { return vec![] };
+        if sequence <= position.sequence {
+            return vec![];
+        }
+        if let Some(values) = &mut self.values {
+            values.insert(topic.clone(), (sequence, payload.clone()));
+        }
+        if let Some(partial) = self.partials.get_mut(&topic).filter(|it| it.sequence < sequence) {
+            partial.held.push((sequence, kind, payload));
+            return vec![];
+        }
+        position.sequence = sequence;
+        let epoch = position.epoch.clone();
+        vec![Told::Message(Message { topic, epoch, sequence, kind, payload })]
+    }
+
+    /// Takes a piece; answers the publication, and those that waited for it, once it is whole.
+    fn take_fragment(
+        &mut self,
+        topic: TopicName,
+        sequence: Sequence,
+        kind: PayloadKind,
+        total: u64,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Vec<Told> {
+        let is_new = self.positions.get(&topic).is_some_and(|at| sequence > at.sequence);
+        if !is_new || total > PARTIAL_BYTES_MAX {
+            return vec![];
+        }
+        if offset == 0 {
+            let held = self.partials.remove(&topic).map(|known| known.held).unwrap_or_default();
+            let payload = Vec::new();
+            let partial = Partial { sequence, kind, total, payload, held };
+            self.partials.insert(topic.clone(), partial);
+        }
+        let Some(partial) = self.partials.get_mut(&topic) else { return vec![] };
+        if partial.sequence != sequence || partial.payload.len() as u64 != offset {
+            return vec![];
+        }
+        partial.payload.extend_from_slice(bytes);
+        if (partial.payload.len() as u64) < partial.total {
+            return vec![];
+        }
+        let Some(whole) = self.partials.remove(&topic) else { return vec![] };
+        let mut told = self.take(topic.clone(), sequence, whole.kind, whole.payload);
+        for (sequence, kind, payload) in whole.held {
+            told.extend(self.take(topic.clone(), sequence, kind, payload));
+        }
+        told
     }
 
     fn start(&mut self, topic: SubscribedTopic) -> Told {

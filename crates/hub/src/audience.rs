@@ -5,36 +5,22 @@
 //! session that is behind is counted in `population` only, and reads on by itself.
 
 use std::hash::{BuildHasher, Hash};
-use std::num::NonZeroU32;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use model::{Selector, SubscribeOptions};
+use model::Selector;
 use smallvec::SmallVec;
 
-use crate::encoder::EncodingIndex;
 use crate::flush::WorkIndex;
 use crate::index::{AudienceIndex, SessionIndex, Slots};
+use crate::options::OptionsIndex;
 
 /// What makes two subscriptions see the same stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AudienceKey {
     /// Sorted, without doubles.
     pub selectors: Box<[Selector]>,
-    pub options: SubscribeOptions,
-    pub encoding: EncodingIndex,
-    /// The one session in it, where audiences are turned off (to measure what they are worth).
-    pub solo: Option<Solo>,
-}
-
-/// The session of an audience that has only one, plus 1: four bytes also in an `Option`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Solo(NonZeroU32);
-
-impl Solo {
-    pub(crate) fn of(session: SessionIndex) -> Self {
-        Self(NonZeroU32::MIN.saturating_add(session.0))
-    }
+    pub options: OptionsIndex,
 }
 
 /// The sessions that see exactly the same stream.

@@ -2,7 +2,7 @@
 
 use model::Event;
 
-use crate::encoder::{Encoder, EncodingIndex, Record};
+use crate::encoder::{Encoder, EncodingIndex, Form, Record};
 use crate::hub::Counters;
 
 /// A whole message in a buffer, and what a session knows once the message was begun to be sent.
@@ -18,8 +18,14 @@ pub(crate) struct Mark<S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marked {
     Publication,
+    /// The same, as a delta.
+    Delta,
+    /// The first piece of one that is told in pieces.
+    FirstPiece,
     /// A publication that a newer one replaces, so that it is not sent.
     Replaced,
+    /// A publication that the subscription's filter does not accept.
+    Filtered,
     Gap,
     Other,
 }
@@ -28,6 +34,8 @@ impl Marked {
     fn of(record: &Record<'_>) -> Self {
         match record {
             Record::Publication { .. } => Self::Publication,
+            Record::Delta { .. } => Self::Delta,
+            Record::Fragment { .. } => Self::FirstPiece,
             Record::Event(Event::Gap(_)) => Self::Gap,
             Record::Topic(_) | Record::Event(_) => Self::Other,
         }
@@ -36,11 +44,58 @@ impl Marked {
     /// Counts what one session took.
     pub(crate) fn count(self, counters: &mut Counters) {
         match self {
-            Self::Publication => counters.delivered += 1,
+            Self::Publication | Self::FirstPiece => counters.delivered += 1,
+            Self::Delta => {
+                counters.delivered += 1;
+                counters.deltas += 1;
+            }
             Self::Replaced => counters.conflated += 1,
+            Self::Filtered => counters.filtered += 1,
             Self::Gap => counters.gaps += 1,
             Self::Other => {}
         }
+    }
+}
+
+/// What a session gets with a whole batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    publications: u64,
+    /// Those of which it gets the first piece with it.
+    pub in_pieces: u64,
+    deltas: u64,
+    replaced: u64,
+    filtered: u64,
+    gaps: u64,
+}
+
+impl Taken {
+    pub(crate) fn of<S>(marks: &[Mark<S>]) -> Self {
+        let count = |what| marks.iter().filter(|mark| mark.what == what).count() as u64;
+        Self {
+            publications: count(Marked::Publication),
+            in_pieces: count(Marked::FirstPiece),
+            deltas: count(Marked::Delta),
+            replaced: count(Marked::Replaced),
+            filtered: count(Marked::Filtered),
+            gaps: count(Marked::Gap),
+        }
+    }
+
+    /// Publications, as deltas or whole.
+    pub(crate) fn publications(self) -> u64 {
+        self.publications + self.in_pieces + self.deltas
+    }
+}
+
+impl Counters {
+    /// Counts what one session took.
+    pub(crate) fn add(&mut self, taken: Taken) {
+        self.delivered += taken.publications();
+        self.deltas += taken.deltas;
+        self.conflated += taken.replaced;
+        self.filtered += taken.filtered;
+        self.gaps += taken.gaps;
     }
 }
 
@@ -53,7 +108,9 @@ pub(crate) fn begun_message<S: Copy>(
 ) -> Option<(Mark<S>, bool)> {
     let last = *marks.iter().rfind(|mark| mark.start < sent && mark.end > sent)?;
     let records = marks.iter().filter(|mark| mark.start == last.start && mark.end > last.start);
-    let is_large = records.count() == 1 && last.end - last.start > copied_bytes_max;
+    let is_large = records.count() == 1
+        && last.what != Marked::FirstPiece
+        && last.end - last.start > copied_bytes_max;
     Some((last, is_large))
 }
 
@@ -66,6 +123,8 @@ pub(crate) struct Builder<'a, E: Encoder, S> {
     encoding: EncodingIndex,
     message_bytes_max: usize,
     open: Option<(E::Message, usize, usize)>,
+    /// Publications appended so far.
+    pub publications: usize,
     pub out: &'a mut Vec<u8>,
     pub marks: &'a mut Vec<Mark<S>>,
 }
@@ -78,13 +137,15 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
         out: &'a mut Vec<u8>,
         marks: &'a mut Vec<Mark<S>>,
     ) -> Self {
-        Self { encoder, encoding, message_bytes_max, open: None, out, marks }
+        Self { encoder, encoding, message_bytes_max, open: None, publications: 0, out, marks }
     }
 
     /// Appends one record; a session that got its message has taken `step`.
     pub(crate) fn record(&mut self, record: Record<'_>, step: S) {
         let size = match record {
             Record::Publication { publication, .. } => publication.payload().len(),
+            Record::Delta { delta, .. } => delta.bytes.len(),
+            Record::Fragment { piece, .. } => piece.end - piece.start,
             Record::Topic(_) | Record::Event(_) => 0,
         };
         let what = Marked::of(&record);
@@ -94,9 +155,9 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
     }
 
     /// Appends a publication that was encoded before.
-    pub(crate) fn made(&mut self, made: &[u8], step: S) {
+    pub(crate) fn made(&mut self, made: &[u8], compress: bool, step: S) {
         self.append(made.len(), step, Marked::Publication, |encoder, message, out| {
-            encoder.append_made(message, made, out);
+            encoder.append_made(message, made, compress, out);
         });
     }
 
@@ -108,6 +169,11 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
     /// Notes that a publication is not sent because a newer one replaces it.
     pub(crate) fn replaced(&mut self, step: S) {
         self.mark_silently(step, Marked::Replaced);
+    }
+
+    /// Notes that a publication is not sent because the filter does not accept it.
+    pub(crate) fn filtered(&mut self, step: S) {
+        self.mark_silently(step, Marked::Filtered);
     }
 
     fn mark_silently(&mut self, step: S, what: Marked) {
@@ -145,6 +211,9 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
             }
         };
         write(self.encoder, &mut message, self.out);
+        let is_publication =
+            matches!(what, Marked::Publication | Marked::Delta | Marked::FirstPiece);
+        self.publications += usize::from(is_publication);
         self.marks.push(Mark { start, end: self.out.len(), step, what });
         self.open = Some((message, start, first_mark));
         if !self.encoder.batches(self.encoding) {
@@ -153,26 +222,23 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
     }
 }
 
+/// Of what a record was made: a delivery, in an encoding, in a form.
+pub(crate) type MadeOf = (u64, EncodingIndex, Form);
+
 /// Encoded records that several audiences of one flush share.
 #[derive(Debug, Default)]
 pub(crate) struct MadeRecords {
     bytes: Vec<u8>,
-    /// (delivery, encoding, start, end), in order of making; a flush holds few different ones.
-    ranges: hashbrown::HashMap<(u64, EncodingIndex), (usize, usize), foldhash::fast::RandomState>,
+    ranges: hashbrown::HashMap<MadeOf, (usize, usize), foldhash::fast::RandomState>,
 }
 
 impl MadeRecords {
     const BYTES_KEPT: usize = 1 << 20;
 
-    /// The record of `delivery` in `encoding`, made by `make` if nobody did yet.
-    pub(crate) fn find_or_make(
-        &mut self,
-        delivery: u64,
-        encoding: EncodingIndex,
-        make: impl FnOnce(&mut Vec<u8>),
-    ) -> &[u8] {
+    /// The record made of `of`, made by `make` if nobody did yet.
+    pub(crate) fn find_or_make(&mut self, of: MadeOf, make: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
         let bytes = &mut self.bytes;
-        let (start, end) = *self.ranges.entry((delivery, encoding)).or_insert_with(|| {
+        let (start, end) = *self.ranges.entry(of).or_insert_with(|| {
             let start = bytes.len();
             make(bytes);
             (start, bytes.len())

@@ -3,36 +3,47 @@
 //! Nothing is changed while the bytes are gathered. Marks tell what each message means for the
 //! session; `settle_catch_up` applies those whose message was begun to be sent.
 
-use model::{Conflation, Event, Gap, GapReason, Lagged, Refusal, Sequence, SubscribedTopic};
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
-use crate::audience::Audience;
-use crate::batch::{Builder, begun_message};
+use foldhash::fast::RandomState;
+use model::{
+    Conflation, Event, Gap, GapReason, Lagged, Publication, Refusal, Sequence, SubscribedTopic,
+};
+
+use crate::batch::{Builder, Mark, Marked, begun_message};
 use crate::delivery::What;
 use crate::encoder::{Encoder, Form, Record};
+use crate::entity::EntityIndex;
 use crate::history::{History, Place};
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
 use crate::page::Page;
 use crate::replay::{Replay, ReplayGap, ReplayTopic};
 use crate::session::{LargeRest, Session};
+use crate::throttle::Allowance;
 use crate::topic::{Topic, TopicTable};
+use crate::transfer::Transfer;
 
 /// What a session knows after a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum CatchUpStep {
     /// The replay topic at `entry` was read up to `after`, and if `is_finished` to its head.
     Replay { entry: usize, after: Sequence, is_finished: bool },
-    /// Every delivery up to this one that concerns it.
-    Delivery(u64),
+    /// Every delivery up to this one that concerns its subscriptions of this priority.
+    Delivery { number: u64, priority: i8 },
     /// The same, and the topic must be read afresh after `after`: this shard lost publications of it
     /// that the store still has.
-    Rewind { delivery: u64, topic: TopicIndex, after: Sequence },
+    Rewind { delivery: u64, priority: i8, topic: TopicIndex, after: Sequence },
+    /// The same, and the topic is taken from the session: it lags too far behind.
+    TakeAway { delivery: u64, priority: i8, topic: TopicIndex },
 }
 
 /// A membership that is behind: it has everything up to `cursor` and may read up to `bound`.
 #[derive(Clone, Copy, Debug)]
 struct Lag {
     audience: AudienceIndex,
+    priority: i8,
     cursor: u64,
     bound: u64,
 }
@@ -42,7 +53,7 @@ const CATCH_UP_BYTES: usize = 64 << 10;
 
 impl<E: Encoder> Hub<E> {
     /// Gathers what a session that is behind has to get next, with marks.
-    pub(crate) fn catch_up(&mut self, index: SessionIndex) {
+    pub(crate) fn catch_up(&mut self, index: SessionIndex, allowance: Allowance) {
         if self.sessions.at(index).is_in_step() {
             return;
         }
@@ -52,17 +63,17 @@ impl<E: Encoder> Hub<E> {
         let mut builder = Builder::new(
             &self.encoder,
             session.encoding,
-            self.options.limits.batch_bytes_max,
+            self.settings.limits.batch_bytes_max,
             &mut out,
             &mut marks,
         );
-        let start = builder.out.len();
+        let budget = Budget::new(allowance, builder.out.len());
         let told = match &session.replay {
-            Some(replay) => self.replay(replay, start, &mut builder),
+            Some(replay) => self.replay(session, replay, budget, &mut builder),
             None => Some(Told::default()),
         };
         if let Some(told) = told {
-            self.read_deliveries(session, start, &mut builder, told);
+            self.read_deliveries(session, budget, &mut builder, &told);
         }
         builder.finish();
         self.flush.put_buffers(out, marks);
@@ -71,12 +82,13 @@ impl<E: Encoder> Hub<E> {
     /// Reads replay topics; answers `None` when it did not come to their end.
     fn replay(
         &self,
+        session: &Session,
         replay: &Replay,
-        start: usize,
+        budget: Budget,
         builder: &mut Builder<'_, E, CatchUpStep>,
     ) -> Option<Told> {
         for (entry, wanted) in replay.todo.iter().enumerate() {
-            if builder.out.len() - start > CATCH_UP_BYTES {
+            if budget.is_used_up(builder) {
                 return None;
             }
             let Some(topic) = self.topics.get(wanted.topic) else {
@@ -88,21 +100,23 @@ impl<E: Encoder> Hub<E> {
                 continue;
             };
             let page = replay.page.as_ref().filter(|page| page.topic == wanted.topic);
-            if !self.replay_topic(topic, entry, wanted, page, start, builder) {
+            if !self.replay_topic(session, topic, entry, wanted, page, budget, builder) {
                 return None;
             }
         }
-        Some(Told { replayed: replay.todo.iter().map(|wanted| wanted.topic).collect() })
+        let replayed = replay.todo.iter().map(|wanted| wanted.topic).collect();
+        Some(Told { replayed, ..Told::default() })
     }
 
     /// Reads one topic from where `wanted` says to its head; answers whether it came to the end.
     fn replay_topic(
         &self,
+        session: &Session,
         topic: &Topic,
         entry: usize,
         wanted: &ReplayTopic,
         page: Option<&Page>,
-        start: usize,
+        budget: Budget,
         builder: &mut Builder<'_, E, CatchUpStep>,
     ) -> bool {
         let mut after = wanted.after;
@@ -116,7 +130,8 @@ impl<E: Encoder> Hub<E> {
             builder.record(Record::Event(&gap), step(after));
         }
         if self.is_beyond_memory(topic, after) {
-            let Some(read) = self.replay_page(topic, wanted, page, entry, start, builder) else {
+            let Some(read) = self.replay_page(session, topic, wanted, page, entry, budget, builder)
+            else {
                 return false;
             };
             after = read;
@@ -129,16 +144,17 @@ impl<E: Encoder> Hub<E> {
             builder.record(Record::Event(&gap), step(after));
         }
         for publication in topic.history.iter().flat_map(|history| history.after(after)) {
-            if builder.out.len() - start > CATCH_UP_BYTES {
+            if budget.is_used_up(builder) {
                 return false;
             }
-            let record = Record::Publication {
-                topic: &topic.name,
-                number: topic.number,
+            self.replay_publication(
+                session,
+                topic,
+                wanted,
                 publication,
-                form: Form::Full,
-            };
-            builder.record(record, step(publication.sequence()));
+                step(publication.sequence()),
+                builder,
+            );
         }
         let after = topic.head.max(after);
         builder.silent(CatchUpStep::Replay { entry, after, is_finished: true });
@@ -149,11 +165,12 @@ impl<E: Encoder> Hub<E> {
     /// fetched, or sent, first.
     fn replay_page(
         &self,
+        session: &Session,
         topic: &Topic,
         wanted: &ReplayTopic,
         page: Option<&Page>,
         entry: usize,
-        start: usize,
+        budget: Budget,
         builder: &mut Builder<'_, E, CatchUpStep>,
     ) -> Option<Sequence> {
         let step = |after| CatchUpStep::Replay { entry, after, is_finished: false };
@@ -162,7 +179,7 @@ impl<E: Encoder> Hub<E> {
         // The store may have some already that this shard is yet to hear of: those come as deliveries.
         let here = wanted.after.next()..=topic.head;
         for publication in publications.iter().filter(|it| here.contains(&it.sequence())) {
-            if builder.out.len() - start > CATCH_UP_BYTES {
+            if budget.is_used_up(builder) {
                 return None;
             }
             let before = publication.sequence().back(1);
@@ -170,44 +187,108 @@ impl<E: Encoder> Hub<E> {
                 let gap = self.gap(topic, Some(after.next()), before, wanted.reason);
                 builder.record(Record::Event(&Event::Gap(gap)), step(before));
             }
-            let record = Record::Publication {
-                topic: &topic.name,
-                number: topic.number,
-                publication,
-                form: Form::Full,
-            };
             after = publication.sequence();
-            builder.record(record, step(after));
+            self.replay_publication(session, topic, wanted, publication, step(after), builder);
         }
         let is_joined = !self.is_beyond_memory(topic, after);
         (is_joined || page.ends_at(after)).then_some(after)
     }
 
-    /// Reads the recent deliveries that the session lacks, in the order in which they happened.
+    fn replay_publication(
+        &self,
+        session: &Session,
+        topic: &Topic,
+        wanted: &ReplayTopic,
+        publication: &Publication,
+        step: CatchUpStep,
+        builder: &mut Builder<'_, E, CatchUpStep>,
+    ) {
+        let audiences = session.memberships.iter().map(|membership| membership.audience);
+        let reader = audiences.into_iter().find(|audience| self.is_read_by(topic, *audience));
+        if reader.is_some_and(|reader| !self.accepts(reader, wanted.topic, publication)) {
+            builder.filtered(step);
+        } else {
+            self.tell_whole(session, topic, publication, step, builder);
+        }
+    }
+
+    /// Tells a publication by itself, or the first piece of it if it is large.
+    fn tell_whole(
+        &self,
+        session: &Session,
+        topic: &Topic,
+        publication: &Publication,
+        step: CatchUpStep,
+        builder: &mut Builder<'_, E, CatchUpStep>,
+    ) {
+        match self.transfer_of(session.encoding, topic, publication) {
+            Some(transfer) => {
+                let piece = transfer.next(self.settings.limits.fragment_bytes);
+                builder.record(transfer.record(piece), step);
+            }
+            None => builder.record(self.whole(topic, publication), step),
+        }
+    }
+
+    /// A publication told by itself.
+    fn whole<'a>(&'a self, topic: &'a Topic, publication: &'a Publication) -> Record<'a> {
+        Record::Publication {
+            topic: &topic.name,
+            number: topic.number,
+            publication,
+            form: Form::Full,
+            compress: self.policy(topic.policy).compress,
+        }
+    }
+
+    /// Reads the recent deliveries that the session lacks: those of the highest priority first, and of
+    /// each priority in the order in which they happened.
     fn read_deliveries(
         &self,
         session: &Session,
-        start: usize,
+        budget: Budget,
         builder: &mut Builder<'_, E, CatchUpStep>,
-        told: Told,
+        told: &Told,
     ) {
-        let lags = self.lags(session);
-        let Some(first) = lags.iter().map(|lag| lag.cursor).min() else { return };
-        let last = lags.iter().map(|lag| lag.bound).max().unwrap_or(first);
-        let numbers = self.numbers_from_topics(&lags, first, last);
-        let walk: Box<dyn Iterator<Item = u64>> = match numbers {
-            Some(numbers) => Box::new(numbers.into_iter()),
-            None => Box::new(first + 1..=last),
-        };
-        for number in walk {
-            if builder.out.len() - start > CATCH_UP_BYTES {
-                return;
-            }
-            if !self.read_delivery(session, &lags, number, builder, &told) {
+        let mut lags = self.lags(session);
+        lags.sort_by_key(|lag| std::cmp::Reverse(lag.priority));
+        for lags in lags.chunk_by(|one, other| one.priority == other.priority) {
+            if !self.read_priority(session, lags, budget, builder, told) {
                 return;
             }
         }
-        builder.silent(CatchUpStep::Delivery(last));
+    }
+
+    /// The same, of one priority; answers whether it came to the end.
+    fn read_priority(
+        &self,
+        session: &Session,
+        lags: &[Lag],
+        budget: Budget,
+        builder: &mut Builder<'_, E, CatchUpStep>,
+        told: &Told,
+    ) -> bool {
+        let Some(Lag { priority, .. }) = lags.first().copied() else { return true };
+        let Some(first) = lags.iter().map(|lag| lag.cursor).min() else { return true };
+        let last = lags.iter().map(|lag| lag.bound).max().unwrap_or(first);
+        let numbers = self.numbers_from_topics(lags, first, last);
+        let walk = || -> Box<dyn Iterator<Item = u64> + '_> {
+            match &numbers {
+                Some(numbers) => Box::new(numbers.iter().copied()),
+                None => Box::new(first + 1..=last),
+            }
+        };
+        let accepted = self.newest_accepted(lags, walk());
+        let told = &Told { accepted, ..told.clone() };
+        for number in walk() {
+            if budget.is_used_up(builder)
+                || !self.read_delivery(session, lags, number, builder, told)
+            {
+                return false;
+            }
+        }
+        builder.silent(CatchUpStep::Delivery { number: last, priority });
+        true
     }
 
     /// Reads one delivery; answers whether the next may be read too.
@@ -238,26 +319,39 @@ impl<E: Encoder> Hub<E> {
             return true;
         }
         let audience = self.audiences.at(lag.audience);
-        let step = CatchUpStep::Delivery(number);
+        let priority = lag.priority;
+        let step = CatchUpStep::Delivery { number, priority };
         match &delivery.what {
-            What::Publication(_)
-                if topic.newest_delivery > number && self.conflates(audience, topic) =>
+            What::Publication(publication)
+                if !self.accepts(lag.audience, delivery.topic, publication) =>
             {
-                builder.replaced(step);
+                builder.filtered(step);
             }
             What::Publication(publication) => {
-                let record = Record::Publication {
-                    topic: &topic.name,
-                    number: topic.number,
-                    publication,
-                    form: Form::Full,
+                let mode = self.mode_for(session, lag.audience, delivery.topic);
+                let about = (delivery.topic, delivery.entity);
+                let is_replaced = match told.accepted.get(&about) {
+                    Some(newest) => *newest > number,
+                    None => self.is_replaced(about.0, about.1, number),
                 };
-                builder.record(record, step);
+                let age =
+                    Duration::from_millis(self.now.unix_ms.saturating_sub(publication.unix_ms()));
+                match mode {
+                    Conflation::Unsubscribe if age >= self.settings.limits.lag_unsubscribe_ms => {
+                        let (delivery, topic) = (number, delivery.topic);
+                        builder.silent(CatchUpStep::TakeAway { delivery, priority, topic });
+                        return false;
+                    }
+                    Conflation::Lagging | Conflation::Always if is_replaced => {
+                        builder.replaced(step);
+                    }
+                    _ => self.tell_whole(session, topic, publication, step, builder),
+                }
             }
             What::Announcement { .. } if audience.selects_plainly(topic.name.as_str()) => {}
             What::Gap { after, .. } if self.is_on_disk(topic) => {
                 let (delivery, topic, after) = (number, delivery.topic, *after);
-                builder.silent(CatchUpStep::Rewind { delivery, topic, after });
+                builder.silent(CatchUpStep::Rewind { delivery, priority, topic, after });
                 return false;
             }
             what => write_event(&self.topics, delivery.topic, what, |record| {
@@ -303,17 +397,19 @@ impl<E: Encoder> Hub<E> {
             .iter()
             .filter_map(|membership| {
                 let (audience, cursor) = (membership.audience, membership.cursor()?);
-                Some(Lag { audience, cursor, bound: self.joinable_at(audience) })
+                let (priority, bound) =
+                    (self.options_of(audience).priority, self.joinable_at(audience));
+                Some(Lag { audience, priority, cursor, bound })
             })
             .collect()
     }
 
     fn joinable_at(&self, audience: AudienceIndex) -> u64 {
-        let work = self.audiences.at(audience).work;
-        work.map_or(self.deliveries.newest(), |work| self.flush.work(work).joinable_at())
+        let (work, newest) = (self.audiences.at(audience).work, self.deliveries.newest());
+        work.map_or(newest, |work| self.flush.work(work).joinable_at(newest))
     }
 
-    fn is_read_by(&self, topic: &Topic, audience: AudienceIndex) -> bool {
+    pub(crate) fn is_read_by(&self, topic: &Topic, audience: AudienceIndex) -> bool {
         const SHORT_LIST: usize = 16;
         if topic.readers.len() <= SHORT_LIST {
             topic.readers.contains(&audience)
@@ -322,9 +418,55 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    fn conflates(&self, audience: &Audience, topic: &Topic) -> bool {
-        audience.key.options.conflation == Conflation::Lagging
-            || self.policy(topic.policy).conflation == Conflation::Lagging
+    /// What a session may skip of a topic. Being throttled implies conflation, unless the topic's policy
+    /// says that nothing may be skipped.
+    fn mode_for(
+        &self,
+        session: &Session,
+        audience: AudienceIndex,
+        topic: TopicIndex,
+    ) -> Conflation {
+        let mode = self.conflation_of(audience, topic);
+        let is_free = self.policy(self.topics.at(topic).policy).conflation.is_none();
+        match session.throttle.is_some() && is_free {
+            true => mode.max(Conflation::Lagging),
+            false => mode,
+        }
+    }
+
+    /// Of subscriptions with filters, which delivery is the newest accepted one about each thing: what the
+    /// filter does not accept replaces nothing.
+    fn newest_accepted(
+        &self,
+        lags: &[Lag],
+        walk: impl Iterator<Item = u64>,
+    ) -> HashMap<(TopicIndex, EntityIndex), u64, RandomState> {
+        let mut newest = HashMap::default();
+        if !lags.iter().any(|lag| self.has_filter(lag.audience)) {
+            return newest;
+        }
+        for number in walk {
+            let Some(delivery) = self.deliveries.get(number) else { continue };
+            let (What::Publication(publication), Some(topic)) =
+                (&delivery.what, self.topics.get(delivery.topic))
+            else {
+                continue;
+            };
+            let is_accepted = lags.iter().any(|lag| {
+                (lag.cursor + 1..=lag.bound).contains(&number)
+                    && self.has_filter(lag.audience)
+                    && self.is_read_by(topic, lag.audience)
+                    && self.accepts(lag.audience, delivery.topic, publication)
+            });
+            if is_accepted && self.is_about_known(delivery.topic, delivery.entity) {
+                newest.insert((delivery.topic, delivery.entity), number);
+            }
+        }
+        newest
+    }
+
+    fn has_filter(&self, audience: AudienceIndex) -> bool {
+        self.options.at(self.audiences.at(audience).key.options).filter.is_some()
     }
 
     /// Applies the marks of what was sent, and keeps the rest of a message that was begun.
@@ -332,6 +474,8 @@ impl<E: Encoder> Hub<E> {
         let (out, marks) = self.flush.take_buffers();
         let newest = self.deliveries.newest();
         let lags = self.lags(self.sessions.at(index));
+        let mut taken_away = None;
+        let begun = self.transfers_begun(index, &marks, sent);
         let session = self.sessions.at_mut(index);
         for mark in marks.iter().filter(|mark| mark.end <= sent || mark.start < sent) {
             mark.what.count(&mut self.counters);
@@ -341,7 +485,12 @@ impl<E: Encoder> Hub<E> {
                     replay.advance(entry, after, is_finished);
                     replay.done_at = newest;
                 }
-                CatchUpStep::Delivery(number) | CatchUpStep::Rewind { delivery: number, .. } => {
+                CatchUpStep::Delivery { number, priority }
+                | CatchUpStep::TakeAway { delivery: number, priority, .. }
+                | CatchUpStep::Rewind { delivery: number, priority, .. } => {
+                    if let CatchUpStep::TakeAway { topic, .. } = mark.step {
+                        taken_away = Some(topic);
+                    }
                     if let CatchUpStep::Rewind { topic, after, .. } = mark.step {
                         let replay = session.replay.get_or_insert_default();
                         let after = replay.done.get(&topic).map_or(after, |done| after.max(*done));
@@ -351,14 +500,14 @@ impl<E: Encoder> Hub<E> {
                     }
                     for membership in &mut session.memberships {
                         let lag = lags.iter().find(|lag| lag.audience == membership.audience);
-                        if let Some(lag) = lag {
+                        if let Some(lag) = lag.filter(|lag| lag.priority == priority) {
                             membership.fall_behind(lag.cursor.max(number.min(lag.bound)));
                         }
                     }
                 }
             }
         }
-        let copied_bytes_max = self.options.limits.batch_bytes_max;
+        let copied_bytes_max = self.settings.limits.batch_bytes_max;
         if let Some((begun, is_large)) = begun_message(&marks, sent, copied_bytes_max) {
             let rest = is_large.then(|| self.large_rest_of_step(index, begun.step)).flatten();
             let outgoing = self.sessions.at_mut(index).outgoing.get_or_insert_default();
@@ -374,12 +523,31 @@ impl<E: Encoder> Hub<E> {
             replay.drop_finished();
         }
         self.flush.put_buffers(out, marks);
+        begun.iter().for_each(|transfer| self.begin_transfer(index, transfer));
+        self.taken_away.extend(taken_away.map(|topic| (index, topic)));
+    }
+
+    /// The large publications of which the first piece was begun to be sent.
+    fn transfers_begun(
+        &self,
+        index: SessionIndex,
+        marks: &[Mark<CatchUpStep>],
+        sent: usize,
+    ) -> Vec<Transfer> {
+        let told = marks.iter().filter(|mark| mark.what == Marked::FirstPiece && mark.start < sent);
+        let rests = told.filter_map(|mark| self.large_rest_of_step(index, mark.step));
+        rests
+            .map(|LargeRest { topic, number, publication, .. }| {
+                let compress = self.policy_for(&topic).compress;
+                Transfer { topic, number, publication, told_bytes: 0, compress }
+            })
+            .collect()
     }
 
     fn large_rest_of_step(&self, index: SessionIndex, step: CatchUpStep) -> Option<LargeRest> {
         match step {
-            CatchUpStep::Delivery(number) => self.large_rest(number, Form::Full, 0),
-            CatchUpStep::Rewind { .. } => None,
+            CatchUpStep::Delivery { number, .. } => self.large_rest(number, Form::Full, 0),
+            CatchUpStep::Rewind { .. } | CatchUpStep::TakeAway { .. } => None,
             CatchUpStep::Replay { entry, after, .. } => {
                 let replay = self.sessions.at(index).replay.as_ref()?;
                 let index = replay.todo.get(entry)?.topic;
@@ -393,6 +561,7 @@ impl<E: Encoder> Hub<E> {
                     number: topic.number,
                     publication: publication.clone(),
                     form: Form::Full,
+                    delta: None,
                     sent_bytes: 0,
                 })
             }
@@ -450,7 +619,7 @@ impl<E: Encoder> Hub<E> {
             let at = session.position_of(audience).expect("a member knows its audience");
             session.memberships[at].fall_behind(newest);
         }
-        let topics_max = self.options.limits.replay_topics_max;
+        let topics_max = self.settings.limits.replay_topics_max;
         let replay = self.sessions.at(index).replay.as_ref();
         if replay.is_some_and(|replay| replay.todo.len() > topics_max) {
             self.close_slow(index, "it fell behind on more topics than replay_topics_max");
@@ -481,28 +650,36 @@ impl<E: Encoder> Hub<E> {
         if place == Place::After(topic.head) {
             return;
         }
-        let audience = self.audiences.at(audience);
         let newest_before = match topic.history.as_deref().and_then(History::newest) {
             Some(newest) => newest.sequence().back(1),
             None => topic.head,
         };
+        let policy = self.policy(topic.policy);
+        let mode = self.mode_for(self.sessions.at(index), audience, topic_index);
+        let skips = matches!(mode, Conflation::Lagging | Conflation::Always)
+            && policy.conflation_key.is_none()
+            && !self.has_filter(audience);
+        let lost = |to| (to, Some(ReplayGap { from: None, reason: GapReason::Lagged }));
         let (after, gap) = match place {
-            Place::After(after) | Place::Lost(after) if self.conflates(audience, topic) => {
+            Place::After(after) | Place::Lost(after) if skips => {
                 let newest_before = newest_before.max(after);
                 self.counters.conflated += newest_before.get() - after.get();
                 (newest_before, None)
             }
-            Place::After(after) => (after, None),
-            Place::Lost(to) => {
-                // On disk nothing is lost: it comes back and resumes from its positions.
-                if self.policy(topic.policy).lagged == Lagged::Close || self.is_on_disk(topic) {
-                    let why =
-                        format!("the history of `{}` no longer reaches back to it", topic.name);
-                    return self.close_slow(index, &why);
-                }
-                (to, Some(ReplayGap { from: None, reason: GapReason::Lagged }))
+            _ if mode == Conflation::Unsubscribe => {
+                self.taken_away.push((index, topic_index));
+                return;
             }
+            Place::After(after) => (after, None),
+            // On disk nothing is lost: it comes back and resumes from its positions.
+            Place::Lost(_) if policy.lagged == Lagged::Close || self.is_on_disk(topic) => {
+                let why = format!("the history of `{}` no longer reaches back to it", topic.name);
+                return self.close_slow(index, &why);
+            }
+            Place::Lost(to) if policy.lagged == Lagged::Snapshot => lost(newest_before.max(to)),
+            Place::Lost(to) => lost(to),
         };
+        let audience = self.audiences.at(audience);
         let announce = !audience.selects_plainly(topic.name.as_str());
         let (topic, reason) = (topic_index, GapReason::Lagged);
         let wanted = ReplayTopic { topic, after, gap, reason, announce, recovered: None };
@@ -553,10 +730,32 @@ impl<E: Encoder> Hub<E> {
     }
 }
 
-/// Topics read afresh in this very go: their recent deliveries are told already.
-#[derive(Debug, Default)]
+/// How much may be gathered in one go.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    start: usize,
+    allowance: Allowance,
+}
+
+impl Budget {
+    fn new(allowance: Allowance, start: usize) -> Self {
+        let bytes = allowance.bytes.min(CATCH_UP_BYTES);
+        Self { start, allowance: Allowance { bytes, ..allowance } }
+    }
+
+    fn is_used_up<E: Encoder>(&self, builder: &Builder<'_, E, CatchUpStep>) -> bool {
+        builder.out.len() - self.start >= self.allowance.bytes
+            || builder.publications >= self.allowance.messages
+    }
+}
+
+/// What the reading of deliveries must know.
+#[derive(Clone, Debug, Default)]
 struct Told {
-    replayed: std::collections::HashSet<TopicIndex, foldhash::fast::RandomState>,
+    /// Topics read afresh in this very go: their recent deliveries are told already.
+    replayed: HashSet<TopicIndex, RandomState>,
+    /// Where there are filters: the newest accepted delivery about each thing.
+    accepted: HashMap<(TopicIndex, EntityIndex), u64, RandomState>,
 }
 
 /// Hands the record of a delivery that is no publication to `write`.

@@ -55,6 +55,12 @@ impl<T> Chunks<T> {
         self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)?.as_mut()
     }
 
+    /// The same, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
+        let entries = self.chunks.iter_mut().flatten().enumerate();
+        entries.filter_map(|(index, entry)| Some((index, entry.as_mut()?)))
+    }
+
     /// All values with their numbers, in order of number.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         let entries = self.chunks.iter().flatten().enumerate();

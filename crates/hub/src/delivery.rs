@@ -4,12 +4,15 @@ use std::collections::VecDeque;
 
 use model::{GapReason, Publication, Sequence};
 
+use crate::entity::EntityIndex;
 use crate::index::TopicIndex;
 
 /// One delivery: what happened in which topic.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     pub topic: TopicIndex,
+    /// What it is about, where the topic has a conflation key.
+    pub entity: EntityIndex,
     pub what: What,
 }
 
@@ -100,6 +103,25 @@ impl RecentDeliveries {
         self.newest
     }
 
+    /// Number of the oldest that is still here; one more than the newest if none is.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.newest + 1 - self.recent.len() as u64
+    }
+
+    /// Payload bytes that they keep alive.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Forgets the oldest until at most so many payload bytes are kept alive.
+    pub(crate) fn shrink_to(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max
+            && let Some(oldest) = self.recent.pop_front()
+        {
+            self.bytes -= oldest.what.payload_bytes();
+        }
+    }
+
     /// Whether everything after `number` is still here.
     pub(crate) fn reaches_back_to(&self, number: u64) -> bool {
         number + 1 + self.recent.len() as u64 > self.newest
@@ -121,7 +143,8 @@ mod tests {
         let mut recent = RecentDeliveries::new(3, 1000);
         for topic in 1..=5 {
             let what = What::Announcement { start: Sequence::START };
-            let number = recent.push(Delivery { topic: TopicIndex(topic), what });
+            let (topic_index, entity) = (TopicIndex(topic), EntityIndex::NONE);
+            let number = recent.push(Delivery { topic: topic_index, entity, what });
             assert_eq!(number, u64::from(topic));
         }
         assert!(recent.reaches_back_to(2) && !recent.reaches_back_to(1));

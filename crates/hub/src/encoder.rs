@@ -2,17 +2,29 @@
 
 use model::{Event, Publication, SubscribedTopic, TopicName};
 
+use crate::delta::Delta;
+use crate::payloads::Payloads;
+
 /// Which of the server's encodings a session speaks. The hub only compares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EncodingIndex(pub u8);
 
 /// Whether a publication's sequence follows from what the reader knows already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// It is one more than the last that the reader took in this topic.
     Short,
     /// It must be told in full.
     Full,
+}
+
+/// Some bytes of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The first.
+    pub start: usize,
+    /// The one after the last.
+    pub end: usize,
 }
 
 /// One thing to tell a session.
@@ -28,6 +40,34 @@ pub enum Record<'a> {
         publication: &'a Publication,
         /// How to tell the sequence.
         form: Form,
+        /// Whether its topic's policy lets it be compressed.
+        compress: bool,
+    },
+    /// The same, told as its difference from an earlier one that the reader has.
+    Delta {
+        /// The topic.
+        topic: &'a TopicName,
+        /// The topic's wire number.
+        number: u32,
+        /// What was published.
+        publication: &'a Publication,
+        /// The difference.
+        delta: &'a Delta,
+        /// Whether its topic's policy lets it be compressed.
+        compress: bool,
+    },
+    /// A piece of a publication whose payload is too large for one message.
+    Fragment {
+        /// The topic.
+        topic: &'a TopicName,
+        /// The topic's wire number.
+        number: u32,
+        /// What was published.
+        publication: &'a Publication,
+        /// Which bytes of the payload.
+        piece: Piece,
+        /// Whether its topic's policy lets it be compressed.
+        compress: bool,
     },
     /// A topic that one of its patterns selects.
     Topic(&'a SubscribedTopic),
@@ -36,18 +76,26 @@ pub enum Record<'a> {
 }
 
 /// Turns records into messages. It holds nothing that differs between sessions of one encoding.
-pub trait Encoder {
+pub trait Encoder: Payloads {
     /// An open message.
     type Message;
 
     /// Whether a message may hold several records.
     fn batches(&self, encoding: EncodingIndex) -> bool;
+    /// Whether large payloads are told in pieces.
+    fn fragments(&self, encoding: EncodingIndex) -> bool;
     /// Opens a message at the end of `out`.
     fn begin(&self, encoding: EncodingIndex, out: &mut Vec<u8>) -> Self::Message;
     /// Appends a record to the open message.
     fn append(&self, message: &mut Self::Message, record: Record<'_>, out: &mut Vec<u8>);
     /// Appends a record that [`Encoder::record`] made for the same encoding.
-    fn append_made(&self, message: &mut Self::Message, made: &[u8], out: &mut Vec<u8>);
+    fn append_made(
+        &self,
+        message: &mut Self::Message,
+        made: &[u8],
+        compress: bool,
+        out: &mut Vec<u8>,
+    );
     /// The bytes of a record without any message around it.
     fn record(&self, encoding: EncodingIndex, record: Record<'_>, out: &mut Vec<u8>);
     /// Closes the message.

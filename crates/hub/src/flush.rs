@@ -6,19 +6,30 @@
 //! that are behind, are served one by one, and everything that one session gets in a flush goes
 //! out in one send.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::batch::{Builder, MadeRecords, Mark, Marked, begun_message};
+use foldhash::fast::RandomState;
+use model::Moment;
+use smallvec::SmallVec;
+
+use crate::batch::{Builder, MadeRecords, Mark, Taken, begun_message};
 use crate::catch_up::{CatchUpStep, write_event};
 use crate::delivery::{Delivery, What};
-use crate::encoder::{Encoder, Form, Outlet, Record, Sent};
+use crate::delta::{Delta, MadeDeltas};
+use crate::encoder::{Encoder, Form, Outlet, Piece, Record, Sent};
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, Slots};
-use crate::session::{LargeRest, Outgoing, Session};
+use crate::session::{LargeRest, Membership, Outgoing, Session};
+use crate::throttle::Allowance;
+use crate::timers::Timer;
+use crate::transfer::{TRANSFERS_MAX, Transfer};
+use crate::verdict::Verdict;
 
 /// The place of a [`Work`], plus 1: four bytes also in an `Option`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WorkIndex(NonZeroU32);
 
 impl WorkIndex {
@@ -39,12 +50,15 @@ pub(crate) struct Work {
     pub pending: Vec<u64>,
     /// Deliveries of the batch being sent.
     cut: Vec<u64>,
-    bytes: Vec<u8>,
-    marks: Vec<Mark<u64>>,
-    is_encoded: bool,
-    /// What a member that takes the whole batch gets.
-    publications: u64,
-    gaps: u64,
+    /// What becomes of each of them; empty where all are told as they are.
+    verdicts: Vec<Verdict>,
+    is_prepared: bool,
+    /// The batch with every publication whole.
+    whole: Batch,
+    /// The batch with deltas, for members who were in step before delivery `deltas_since`.
+    deltas: Batch,
+    /// 0 if there is no delta in it.
+    deltas_since: u64,
     /// Members before `visited` have everything up to `through`, those from there to `end` have
     /// everything up to `since`, and those from `end` on joined with everything up to `through`.
     pub since: u64,
@@ -52,6 +66,37 @@ pub(crate) struct Work {
     pub visited: usize,
     pub end: usize,
     pub is_active: bool,
+    /// The next batch is cut then, not earlier: the audience has an interval.
+    pub rests_until: Option<Duration>,
+    /// Sessions that step in once the next batch is cut.
+    pub joiners: HashSet<SessionIndex, RandomState>,
+}
+
+/// A batch as bytes, and what each member that takes all of it gets.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    marks: Vec<Mark<u64>>,
+    taken: Taken,
+    /// What is told in pieces, with the delivery of each.
+    large: Vec<(u64, Transfer)>,
+    is_encoded: bool,
+}
+
+/// Which of a work's batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Telling {
+    Whole,
+    Deltas,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.marks.clear();
+        self.large.clear();
+        self.is_encoded = false;
+    }
 }
 
 /// The state of sending on one shard.
@@ -66,6 +111,7 @@ pub(crate) struct Flush {
     /// Sessions to be served one by one.
     queue: VecDeque<SessionIndex>,
     made: MadeRecords,
+    pub made_deltas: MadeDeltas,
     scratch: Vec<u8>,
     parts: Vec<Part>,
     marks: Vec<Mark<CatchUpStep>>,
@@ -85,8 +131,10 @@ enum PartOf {
     Large,
     /// Its own bytes.
     Answers,
+    /// The next piece of a large publication.
+    Piece(Piece),
     /// The batch that the audience of this membership has under way.
-    Batch { membership: usize, work: WorkIndex },
+    Batch { membership: usize, work: WorkIndex, telling: Telling },
 }
 
 /// So many bytes, made for one session and sent, cost about as much time as a small send.
@@ -123,8 +171,38 @@ impl Flush {
         (std::mem::take(&mut self.scratch), std::mem::take(&mut self.marks))
     }
 
+    fn take_parts(&mut self) -> (Vec<u8>, Vec<Part>) {
+        (std::mem::take(&mut self.scratch), std::mem::take(&mut self.parts))
+    }
+
+    fn put_parts(&mut self, scratch: Vec<u8>, parts: Vec<Part>) {
+        (self.scratch, self.parts) = (scratch, parts);
+    }
+
     pub(crate) fn put_buffers(&mut self, scratch: Vec<u8>, marks: Vec<Mark<CatchUpStep>>) {
         (self.scratch, self.marks) = (scratch, marks);
+    }
+
+    /// Whether something is held back until `due`.
+    pub(crate) fn holds_back(&self, index: WorkIndex, due: Duration) -> bool {
+        let work = self.works.get(index.slot());
+        work.is_some_and(|work| work.rests_until == Some(due) && !work.pending.is_empty())
+    }
+
+    /// Hears that an audience's interval is over; answers the audience if nothing came meanwhile.
+    pub(crate) fn end_rest(&mut self, index: WorkIndex, due: Duration) -> Option<AudienceIndex> {
+        let work = self.works.get_mut(index.slot())?;
+        if work.rests_until != Some(due) {
+            return None;
+        }
+        work.rests_until = None;
+        let audience = work.audience;
+        if !work.pending.is_empty() || !work.joiners.is_empty() {
+            self.dirty.push(index);
+            return None;
+        }
+        self.close_work(index);
+        Some(audience)
     }
 
     fn close_work(&mut self, index: WorkIndex) {
@@ -132,7 +210,7 @@ impl Flush {
         const SPARE_BYTES_MAX: usize = 256 << 10;
         let Some(mut work) = self.works.remove(index.slot()) else { return };
         work.reset();
-        if self.spare.len() < SPARE_MAX && work.bytes.capacity() <= SPARE_BYTES_MAX {
+        if self.spare.len() < SPARE_MAX && work.whole.bytes.capacity() <= SPARE_BYTES_MAX {
             self.spare.push(work);
         }
     }
@@ -151,31 +229,70 @@ impl Work {
             audience: AudienceIndex(0),
             pending: Vec::new(),
             cut: Vec::new(),
-            bytes: Vec::new(),
-            marks: Vec::new(),
-            is_encoded: false,
-            publications: 0,
-            gaps: 0,
+            verdicts: Vec::new(),
+            is_prepared: false,
+            whole: Batch::default(),
+            deltas: Batch::default(),
+            deltas_since: 0,
             since: 0,
             through: 0,
             visited: 0,
             end: 0,
             is_active: false,
+            rests_until: None,
+            joiners: HashSet::default(),
         }
     }
 
     fn reset(&mut self) {
         self.pending.clear();
-        self.cut.clear();
-        self.bytes.clear();
-        self.marks.clear();
-        (self.is_encoded, self.is_active) = (false, false);
+        self.clear_batch();
+        self.joiners.clear();
+        (self.is_active, self.rests_until) = (false, None);
         (self.visited, self.end) = (0, 0);
     }
 
-    /// Up to where a session must have read to join the members in step.
-    pub(crate) fn joinable_at(&self) -> u64 {
-        if self.is_active { self.through } else { self.since }
+    fn clear_batch(&mut self) {
+        self.cut.clear();
+        self.verdicts.clear();
+        self.whole.clear();
+        self.deltas.clear();
+        (self.is_prepared, self.deltas_since) = (false, 0);
+    }
+
+    fn batch(&self, telling: Telling) -> &Batch {
+        match telling {
+            Telling::Whole => &self.whole,
+            Telling::Deltas => &self.deltas,
+        }
+    }
+
+    /// How a member is told: with deltas if it has what they are made from.
+    fn telling_for(&self, membership: &Membership) -> Telling {
+        match membership.was_in_step_before(self.deltas_since) {
+            true => Telling::Deltas,
+            false => Telling::Whole,
+        }
+    }
+
+    /// The delta by which a delivery of the batch is told, if it is.
+    fn delta_of(&self, delivery: u64) -> Option<Arc<Delta>> {
+        let at = self.cut.binary_search(&delivery).ok()?;
+        match self.verdicts.get(at)? {
+            Verdict::Delta(delta) => Some(Arc::clone(delta)),
+            _ => None,
+        }
+    }
+
+    /// Up to where a session must have read to join the members in step, when `newest` is the newest
+    /// delivery.
+    pub(crate) fn joinable_at(&self, newest: u64) -> u64 {
+        match (self.is_active, self.pending.is_empty()) {
+            (true, _) => self.through,
+            (false, false) => self.since,
+            // Nothing is held back yet: its members have everything.
+            (false, true) => newest,
+        }
     }
 }
 
@@ -183,8 +300,11 @@ impl<E: Encoder> Hub<E> {
     /// Sends what there is to send, at most about `budget` sends, and tells whether some is left.
     ///
     /// Nothing is received meanwhile. The caller goes back to receiving in between, so that a long
-    /// fan-out does not keep others waiting.
-    pub fn flush(&mut self, outlet: &mut impl Outlet, budget: usize) -> bool {
+    /// fan-out does not keep others waiting. What is held back until later is not counted as left:
+    /// [`Hub::due_at`] tells when.
+    pub fn flush(&mut self, outlet: &mut impl Outlet, budget: usize, now: Moment) -> bool {
+        self.now = now;
+        self.run_timers();
         self.cut_batches();
         let mut left = budget;
         // Sessions that catch up may take half, so that those in step keep their latency.
@@ -202,16 +322,40 @@ impl<E: Encoder> Hub<E> {
             const SLICE: usize = 64;
             left = left.saturating_sub(self.send_batch(work, left.min(SLICE), outlet).max(1));
         }
+        while let Some((session, topic)) = self.taken_away.pop() {
+            self.take_away(session, topic);
+        }
         if self.flush.active.is_empty() {
             self.flush.made.clear();
+            self.flush.made_deltas.clear();
         }
         let has_more = !self.flush.active.is_empty()
             || !self.flush.queue.is_empty()
             || !self.flush.dirty.is_empty();
-        if !has_more && self.behind == 0 {
+        if !has_more && self.behind == 0 && self.flush.works.len() == 0 {
             self.deliveries.forget();
         }
         has_more
+    }
+
+    /// When there will be something to send that is held back now.
+    pub fn due_at(&self) -> Option<Duration> {
+        self.timers.next()
+    }
+
+    fn run_timers(&mut self) {
+        while let Some((due, timer)) = self.timers.pop_due(self.now.elapsed) {
+            match timer {
+                Timer::Work(work) => {
+                    self.counters.batches_held += u64::from(self.flush.holds_back(work, due));
+                    if let Some(audience) = self.flush.end_rest(work, due) {
+                        self.audiences.at_mut(audience).work = None;
+                    }
+                }
+                Timer::Topic(topic) => self.open_gate(topic, due, self.now),
+                Timer::Session(session) => self.end_rest(session, due),
+            }
+        }
     }
 
     /// Turns the pending deliveries of every idle work into a batch to be sent.
@@ -220,14 +364,18 @@ impl<E: Encoder> Hub<E> {
         while let Some(index) = self.flush.dirty.pop() {
             let work = self.flush.work_mut(index);
             let members = self.audiences.at(work.audience).members.len();
+            work.clear_batch();
             std::mem::swap(&mut work.pending, &mut work.cut);
-            work.pending.clear();
-            work.bytes.clear();
-            work.marks.clear();
             work.through = newest;
             (work.visited, work.end) = (0, members);
-            (work.is_active, work.is_encoded) = (true, false);
+            work.is_active = true;
+            let joiners = std::mem::take(&mut work.joiners);
             self.flush.active.push_back(index);
+            for joiner in joiners {
+                if let Some(session) = self.sessions.get_mut(joiner) {
+                    self.flush.queue(joiner, session);
+                }
+            }
         }
     }
 
@@ -239,11 +387,11 @@ impl<E: Encoder> Hub<E> {
         outlet: &mut impl Outlet,
     ) -> usize {
         let work = self.flush.work(index);
-        if work.visited < work.end && !work.is_encoded {
+        if work.visited < work.end && !work.is_prepared {
             if !self.is_encodable(index) {
                 self.abandon_batch(index);
             }
-            self.encode_batch(index);
+            self.prepare_batch(index);
         }
         let mut count = 0;
         while count < count_max {
@@ -254,31 +402,69 @@ impl<E: Encoder> Hub<E> {
             }
             let member = self.audiences.at(work.audience).members[work.visited];
             let session = self.sessions.at(member);
-            if session.memberships.len() > 1 || session.outgoing.is_some() {
+            if session.is_served_alone() {
                 count += self.serve(member, outlet);
                 continue;
             }
+            let telling = work.telling_for(&session.memberships[0]);
+            let batch = work.batch(telling);
+            if !batch.is_encoded {
+                self.encode_batch(index, telling);
+                continue;
+            }
+            if batch.bytes.is_empty() {
+                self.counters.add(batch.taken);
+                work.visited += 1;
+                continue;
+            }
             count += 1;
-            match outlet.send(session.link, &work.bytes) {
-                Sent::Taken(bytes) if bytes == work.bytes.len() => {
+            match outlet.send(session.link, &batch.bytes) {
+                Sent::Taken(bytes) if bytes == batch.bytes.len() => {
+                    let has_pieces = batch.taken.in_pieces > 0;
+                    self.counters.add(batch.taken);
                     work.visited += 1;
-                    self.counters.delivered += work.publications;
-                    self.counters.gaps += work.gaps;
+                    if has_pieces {
+                        self.begin_transfers(member, index, telling, u64::MAX);
+                    }
                 }
-                Sent::Taken(bytes) => self.stall_in_batch(member, index, bytes),
-                Sent::Closed => self.stall_in_batch(member, index, 0),
+                Sent::Taken(bytes) => self.stall_in_batch(member, index, telling, bytes),
+                Sent::Closed => self.stall_in_batch(member, index, telling, 0),
             }
         }
         self.flush.active.push_back(index);
         count
     }
 
+    /// Lets a member have the other pieces of what a batch told the first piece of, up to a delivery.
+    fn begin_transfers(
+        &mut self,
+        member: SessionIndex,
+        index: WorkIndex,
+        telling: Telling,
+        through: u64,
+    ) {
+        let large = &self.flush.work(index).batch(telling).large;
+        let begun: Vec<Transfer> = large
+            .iter()
+            .filter(|(delivery, _)| *delivery <= through)
+            .map(|(_, transfer)| transfer.clone())
+            .collect();
+        begun.iter().for_each(|transfer| self.begin_transfer(member, transfer));
+    }
+
     fn finish_batch(&mut self, index: WorkIndex) {
+        let now = self.now.elapsed;
         let work = self.flush.work_mut(index);
         work.is_active = false;
         work.since = work.through;
-        if work.pending.is_empty() {
-            let audience = work.audience;
+        let audience = work.audience;
+        let interval = self.options_of(audience).interval;
+        let work = self.flush.work_mut(index);
+        if !interval.is_zero() {
+            let due = now + interval;
+            work.rests_until = Some(due);
+            self.timers.set(due, Timer::Work(index));
+        } else if work.pending.is_empty() {
             self.audiences.at_mut(audience).work = None;
             self.flush.close_work(index);
         } else {
@@ -292,7 +478,7 @@ impl<E: Encoder> Hub<E> {
         let mut cut = self.flush.work(index).cut.iter();
         cut.all(|number| match self.deliveries.get(*number) {
             None => false,
-            Some(Delivery { topic, what: What::Gap { .. } }) => {
+            Some(Delivery { topic, what: What::Gap { .. }, .. }) => {
                 !self.topics.get(*topic).is_some_and(|topic| self.is_on_disk(topic))
             }
             Some(_) => true,
@@ -311,23 +497,49 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Makes the bytes of a batch, once for all members.
-    fn encode_batch(&mut self, index: WorkIndex) {
-        let Flush { works, made, .. } = &mut self.flush;
-        let work = works.get_mut(index.slot()).expect("an audience's work exists");
-        if work.is_encoded {
+    /// Decides what becomes of each delivery of a batch, once for all members.
+    fn prepare_batch(&mut self, index: WorkIndex) {
+        let work = self.flush.works.get_mut(index.slot()).expect("an audience's work exists");
+        if work.is_prepared {
             return;
         }
-        work.is_encoded = true;
-        let encoding = self.audiences.at(work.audience).key.encoding;
+        work.is_prepared = true;
+        let audience = work.audience;
+        let known = self.options.at(self.audiences.at(audience).key.options);
+        if known.is_plain() && !self.settings.conflates_always() {
+            return;
+        }
+        let cut = std::mem::take(&mut work.cut);
+        let judged = self.judge(audience, &cut);
+        let work = self.flush.work_mut(index);
+        (work.cut, work.verdicts, work.deltas_since) = (cut, judged.verdicts, judged.deltas_since);
+    }
+
+    /// Makes the bytes of a batch in one telling, once for all members.
+    fn encode_batch(&mut self, index: WorkIndex, telling: Telling) {
+        self.prepare_batch(index);
+        let Flush { works, made, .. } = &mut self.flush;
+        let work = works.get_mut(index.slot()).expect("an audience's work exists");
+        let batch = match telling {
+            Telling::Whole => &mut work.whole,
+            Telling::Deltas => &mut work.deltas,
+        };
+        if batch.is_encoded {
+            return;
+        }
+        batch.is_encoded = true;
+        let options = self.audiences.at(work.audience).key.options;
+        let encoding = self.options.at(options).manner.encoding;
+        let fragment_bytes = self.settings.limits.fragment_bytes;
+        let (has_fragments, mut large) = (self.encoder.fragments(encoding), Vec::new());
         let mut builder = Builder::new(
             &self.encoder,
             encoding,
-            self.options.limits.batch_bytes_max,
-            &mut work.bytes,
-            &mut work.marks,
+            self.settings.limits.batch_bytes_max,
+            &mut batch.bytes,
+            &mut batch.marks,
         );
-        for &number in &work.cut {
+        for (at, &number) in work.cut.iter().enumerate() {
             let Some(delivery) = self.deliveries.get(number) else { continue };
             let topic = self.topics.at(delivery.topic);
             let What::Publication(publication) = &delivery.what else {
@@ -336,31 +548,73 @@ impl<E: Encoder> Hub<E> {
                 });
                 continue;
             };
-            let record = Record::Publication {
-                topic: &topic.name,
-                number: topic.number,
-                publication,
-                form: Form::Short,
-            };
-            if topic.readers.len() > 1 {
-                let bytes = made.find_or_make(number, encoding, |out| {
+            let (name, topic_number) = (&topic.name, topic.number);
+            let policy = self.settings.policy(topic.policy);
+            let verdict = work.verdicts.get(at);
+            // Where some are left out, the low bits of a sequence could be ambiguous.
+            let is_next = verdict.is_none() && policy.interval.is_zero();
+            match (verdict, telling) {
+                (Some(Verdict::Replaced), _) => builder.replaced(number),
+                (Some(Verdict::Filtered), _) => builder.filtered(number),
+                (Some(Verdict::Delta(delta)), Telling::Deltas) => {
                     self.counters.records_encoded += 1;
-                    self.encoder.record(encoding, record, out);
-                });
-                builder.made(bytes, number);
-            } else {
-                self.counters.records_encoded += 1;
-                builder.record(record, number);
+                    let record = Record::Delta {
+                        topic: name,
+                        number: topic_number,
+                        publication,
+                        delta,
+                        compress: policy.compress,
+                    };
+                    builder.record(record, number);
+                }
+                _ if has_fragments && publication.payload().len() > fragment_bytes => {
+                    self.counters.records_encoded += 1;
+                    let transfer = Transfer {
+                        topic: name.clone(),
+                        number: topic_number,
+                        publication: publication.clone(),
+                        told_bytes: 0,
+                        compress: policy.compress,
+                    };
+                    builder.record(transfer.record(transfer.next(fragment_bytes)), number);
+                    large.push((number, transfer));
+                }
+                _ => {
+                    let form = if is_next { Form::Short } else { Form::Full };
+                    let record = Record::Publication {
+                        topic: name,
+                        number: topic_number,
+                        publication,
+                        form,
+                        compress: policy.compress,
+                    };
+                    if topic.readers.len() > 1 {
+                        let bytes = made.find_or_make((number, encoding, form), |out| {
+                            self.counters.records_encoded += 1;
+                            self.encoder.record(encoding, record, out);
+                        });
+                        builder.made(bytes, policy.compress, number);
+                    } else {
+                        self.counters.records_encoded += 1;
+                        builder.record(record, number);
+                    }
+                }
             }
         }
         builder.finish();
-        let count = |what| work.marks.iter().filter(|mark| mark.what == what).count() as u64;
-        (work.publications, work.gaps) = (count(Marked::Publication), count(Marked::Gap));
+        (batch.taken, batch.large) = (Taken::of(&batch.marks), large);
     }
 
     /// Takes a session whose connection is full out of step with the audience of `index`.
-    fn stall_in_batch(&mut self, member: SessionIndex, index: WorkIndex, sent_bytes: usize) {
-        let place = self.keep_rest_of_batch(member, index, 0, sent_bytes);
+    fn stall_in_batch(
+        &mut self,
+        member: SessionIndex,
+        index: WorkIndex,
+        telling: Telling,
+        sent_bytes: usize,
+    ) {
+        let place = self.keep_rest_of_batch(member, index, telling, 0, sent_bytes);
+        self.begin_transfers(member, index, telling, place);
         self.block(member);
         let session = self.sessions.at(member);
         let audience = session.memberships[0].audience;
@@ -373,28 +627,37 @@ impl<E: Encoder> Hub<E> {
         &mut self,
         member: SessionIndex,
         index: WorkIndex,
+        telling: Telling,
         skipped: usize,
         sent_bytes: usize,
     ) -> u64 {
         let sent = sent_bytes.saturating_sub(skipped);
         let work = self.flush.work(index);
+        let batch = work.batch(telling);
         let mut place = work.since;
-        for mark in work.marks.iter().filter(|mark| mark.start < sent || mark.end <= sent) {
+        for mark in batch.marks.iter().filter(|mark| mark.start < sent || mark.end <= sent) {
             place = mark.step;
             mark.what.count(&mut self.counters);
         }
-        let copied_bytes_max = self.options.limits.batch_bytes_max;
-        let Some((begun, is_large)) = begun_message(&work.marks, sent, copied_bytes_max) else {
+        let copied_bytes_max = self.settings.limits.batch_bytes_max;
+        let Some((begun, is_large)) = begun_message(&batch.marks, sent, copied_bytes_max) else {
             return place;
         };
         let range = sent..begun.end;
-        let large = is_large
-            .then(|| self.large_rest(begun.step, Form::Short, sent - begun.start))
-            .flatten();
+        let rest = || {
+            let rest = self.large_rest(begun.step, Form::Full, sent - begun.start)?;
+            let topic = self.topics.at(self.deliveries.get(begun.step)?.topic);
+            let is_next =
+                work.verdicts.is_empty() && self.settings.policy(topic.policy).interval.is_zero();
+            let form = if is_next { Form::Short } else { Form::Full };
+            let delta = (telling == Telling::Deltas).then(|| work.delta_of(begun.step)).flatten();
+            Some(LargeRest { form, delta, ..rest })
+        };
+        let large = is_large.then(rest).flatten();
         let outgoing = self.sessions.at_mut(member).outgoing.get_or_insert_default();
         match large {
             Some(rest) => outgoing.large = Some(Box::new(rest)),
-            None => outgoing.bytes.splice(0..0, work.bytes[range].iter().copied()).for_each(drop),
+            None => outgoing.bytes.splice(0..0, batch.bytes[range].iter().copied()).for_each(drop),
         }
         place
     }
@@ -413,6 +676,7 @@ impl<E: Encoder> Hub<E> {
             number: topic.number,
             publication: publication.clone(),
             form,
+            delta: None,
             sent_bytes,
         })
     }
@@ -422,6 +686,7 @@ impl<E: Encoder> Hub<E> {
         if !session.is_blocked {
             session.is_blocked = true;
             self.counters.stalls += 1;
+            self.stalled.insert(member);
         }
     }
 
@@ -435,12 +700,30 @@ impl<E: Encoder> Hub<E> {
             self.step_out_everywhere(index);
             return 1;
         }
+        let allowance = match &mut session.throttle {
+            Some(throttle) => throttle.allowance(self.now.elapsed),
+            None => Allowance::UNBOUNDED,
+        };
+        let rests = session.rests();
+        let transfers = session.outgoing.as_ref().map_or(0, |outgoing| outgoing.transfers.len());
+        let delivered_before = self.counters.delivered;
+        self.tell_lag(index);
         self.flush.scratch.clear();
         self.flush.parts.clear();
         self.flush.marks.clear();
         self.gather_own(index);
-        self.gather_batches(index);
-        self.catch_up(index);
+        let own_bytes = self.flush.scratch.len();
+        if rests || transfers >= TRANSFERS_MAX {
+            self.step_out_everywhere(index);
+        } else {
+            self.gather_batches(index, allowance);
+        }
+        if !rests {
+            self.gather_next_piece(index);
+        }
+        if !rests && transfers < TRANSFERS_MAX {
+            self.catch_up(index, allowance);
+        }
         let (link, whole) = (self.sessions.at(index).link, self.flush.scratch.len());
         let sent = match whole {
             0 => Sent::Taken(0),
@@ -454,21 +737,79 @@ impl<E: Encoder> Hub<E> {
                 self.step_out_everywhere(index);
             }
         }
+        let messages = self.counters.delivered - delivered_before;
+        if !rests && (messages > 0 || whole > own_bytes) {
+            self.charge(index, whole - own_bytes, messages as usize);
+        }
         1 + whole / BYTES_OF_A_SEND
+    }
+
+    /// Lets a session rest that was sent as much as it may be.
+    fn charge(&mut self, index: SessionIndex, bytes: usize, messages: usize) {
+        let now = self.now.elapsed;
+        let session = self.sessions.at_mut(index);
+        let Some(throttle) = &mut session.throttle else { return };
+        if let Some(until) = throttle.charge(bytes, messages, now) {
+            self.timers.set(until, Timer::Session(index));
+            self.counters.rests += 1;
+            self.stalled.insert(index);
+            self.step_out_everywhere(index);
+        }
+    }
+
+    /// Hears that a session has rested long enough.
+    fn end_rest(&mut self, index: SessionIndex, due: Duration) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let Some(throttle) = &mut session.throttle else { return };
+        if throttle.rests_until != Some(due) {
+            return;
+        }
+        throttle.rests_until = None;
+        if !session.is_blocked {
+            self.stalled.remove(&index);
+        }
+        if session.has_something_to_do() {
+            self.flush.queue(index, session);
+        }
+    }
+
+    fn gather_next_piece(&mut self, index: SessionIndex) {
+        let (mut scratch, mut parts) = self.flush.take_parts();
+        let start = scratch.len();
+        if let Some(piece) = self.gather_piece(index, &mut scratch) {
+            parts.push(Part { start, end: scratch.len(), of: PartOf::Piece(piece) });
+        }
+        self.flush.put_parts(scratch, parts);
     }
 
     /// Gathers the bytes that belong to the session alone.
     fn gather_own(&mut self, index: SessionIndex) {
-        let Flush { scratch, parts, .. } = &mut self.flush;
+        let (mut scratch, mut parts) = self.flush.take_parts();
+        self.gather_own_into(index, &mut scratch, &mut parts);
+        self.flush.put_parts(scratch, parts);
+    }
+
+    fn gather_own_into(&self, index: SessionIndex, scratch: &mut Vec<u8>, parts: &mut Vec<Part>) {
         let session = self.sessions.at(index);
         let Some(outgoing) = &session.outgoing else { return };
         if let Some(large) = &outgoing.large {
             let mut message = self.encoder.begin(session.encoding, scratch);
-            let record = Record::Publication {
-                topic: &large.topic,
-                number: large.number,
-                publication: &large.publication,
-                form: large.form,
+            let compress = self.policy_for(&large.topic).compress;
+            let record = match &large.delta {
+                Some(delta) => Record::Delta {
+                    topic: &large.topic,
+                    number: large.number,
+                    publication: &large.publication,
+                    delta,
+                    compress,
+                },
+                None => Record::Publication {
+                    topic: &large.topic,
+                    number: large.number,
+                    publication: &large.publication,
+                    form: large.form,
+                    compress,
+                },
             };
             self.encoder.append(&mut message, record, scratch);
             self.encoder.finish(message, scratch);
@@ -481,8 +822,8 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Gathers the batches that the session's audiences have under way and that it lacks, and
-    /// counts it among those that have them.
-    fn gather_batches(&mut self, index: SessionIndex) {
+    /// counts it among those that have them. A batch that is more than it may be sent it reads by itself.
+    fn gather_batches(&mut self, index: SessionIndex, allowance: Allowance) {
         for at in 0..self.sessions.at(index).memberships.len() {
             let membership = self.sessions.at(index).memberships[at];
             let Some(slot) = membership.slot() else { continue };
@@ -491,19 +832,27 @@ impl<E: Encoder> Hub<E> {
             if !state.is_active || slot < state.visited || slot >= state.end {
                 continue;
             }
-            let next = state.visited;
-            if !state.is_encoded && !self.is_encodable(work) {
+            let (next, since) = (state.visited, state.since);
+            if !state.is_prepared && !self.is_encodable(work) {
                 continue;
             }
-            self.encode_batch(work);
+            self.prepare_batch(work);
+            let telling = self.flush.work(work).telling_for(&membership);
+            self.encode_batch(work, telling);
+            let batch = self.flush.work(work).batch(telling);
+            let messages = batch.taken.publications() as usize;
+            if batch.bytes.len() > allowance.bytes || messages > allowance.messages {
+                self.step_out(index, membership.audience, since);
+                continue;
+            }
             self.swap_members(membership.audience, slot, next);
             let work_state =
                 self.flush.works.get_mut(work.slot()).expect("an audience's work exists");
             work_state.visited += 1;
             let start = self.flush.scratch.len();
-            self.flush.scratch.extend_from_slice(&work_state.bytes);
+            self.flush.scratch.extend_from_slice(&work_state.batch(telling).bytes);
             let end = self.flush.scratch.len();
-            let of = PartOf::Batch { membership: at, work };
+            let of = PartOf::Batch { membership: at, work, telling };
             self.flush.parts.push(Part { start, end, of });
         }
     }
@@ -525,13 +874,19 @@ impl<E: Encoder> Hub<E> {
                     let taken = sent.clamp(part.start, part.end) - part.start;
                     self.outgoing(index).bytes.drain(..taken);
                 }
-                PartOf::Batch { work, .. } if sent >= part.end => {
-                    let work = self.flush.work(work);
-                    self.counters.delivered += work.publications;
-                    self.counters.gaps += work.gaps;
+                PartOf::Batch { work, telling, .. } if sent >= part.end => {
+                    self.counters.add(self.flush.work(work).batch(telling).taken);
+                    self.begin_transfers(index, work, telling, u64::MAX);
                 }
-                PartOf::Batch { membership, work } => {
-                    let place = self.keep_rest_of_batch(index, work, part.start, sent);
+                PartOf::Piece(piece) if sent > part.start => {
+                    self.settle_piece(index, piece);
+                    let rest = self.flush.scratch[sent.min(part.end)..part.end].to_vec();
+                    self.outgoing(index).bytes.splice(0..0, rest).for_each(drop);
+                }
+                PartOf::Piece(_) => {}
+                PartOf::Batch { membership, work, telling } => {
+                    let place = self.keep_rest_of_batch(index, work, telling, part.start, sent);
+                    self.begin_transfers(index, work, telling, place);
                     let audience = self.sessions.at(index).memberships[membership].audience;
                     unsent_places.push((audience, place));
                 }
@@ -550,10 +905,36 @@ impl<E: Encoder> Hub<E> {
         }
         self.join_if_caught_up(index);
         self.want_page(index);
+        if self.awaits_cut(index) {
+            return;
+        }
         let session = self.sessions.at_mut(index);
         if session.has_something_to_do() {
             self.flush.queue(index, session);
         }
+    }
+
+    /// Whether a session has only to wait for batches that are held back, to step in with them.
+    fn awaits_cut(&mut self, index: SessionIndex) -> bool {
+        let session = self.sessions.at(index);
+        let has_replay = session.replay.as_deref().is_some_and(|replay| !replay.todo.is_empty());
+        if session.outgoing.is_some() || has_replay || session.rests() {
+            return false;
+        }
+        let mut works: SmallVec<[WorkIndex; 2]> = SmallVec::new();
+        for membership in &session.memberships {
+            let Some(cursor) = membership.cursor() else { continue };
+            let Some(index) = self.audiences.at(membership.audience).work else { return false };
+            let work = self.flush.work(index);
+            if work.rests_until.is_none() || cursor < work.since {
+                return false;
+            }
+            works.push(index);
+        }
+        for work in &works {
+            self.flush.work_mut(*work).joiners.insert(index);
+        }
+        !works.is_empty()
     }
 
     fn settle_large(&mut self, index: SessionIndex, taken: usize) {
@@ -568,8 +949,10 @@ impl<E: Encoder> Hub<E> {
 
     fn drop_empty_outgoing(&mut self, index: SessionIndex) {
         let session = self.sessions.at_mut(index);
-        if session.outgoing.as_ref().is_some_and(|out| out.large.is_none() && out.bytes.is_empty())
-        {
+        let is_empty = |out: &Outgoing| {
+            out.large.is_none() && out.bytes.is_empty() && out.transfers.is_empty()
+        };
+        if session.outgoing.as_deref().is_some_and(is_empty) {
             session.outgoing = None;
         }
     }
@@ -592,7 +975,7 @@ impl<E: Encoder> Hub<E> {
         };
         let work = self.flush.work(work);
         let lacks_batch = work.is_active && (work.visited..work.end).contains(&slot);
-        if !work.is_active || lacks_batch { work.since } else { work.through }
+        if lacks_batch { work.since } else { work.joinable_at(self.deliveries.newest()) }
     }
 
     /// Removes a session from the members in step; it has everything up to `place`.

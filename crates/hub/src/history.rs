@@ -38,6 +38,9 @@ impl History {
         policy: &TopicPolicy,
         now: Moment,
     ) {
+        if self.newest().is_some_and(|newest| newest.sequence().next() != publication.sequence()) {
+            self.lose(delivery);
+        }
         self.bytes += publication.payload().len();
         self.kept.push_back(Kept { delivery, publication });
         self.drop_unwanted(policy, now);
@@ -65,6 +68,20 @@ impl History {
     pub(crate) fn lose(&mut self, delivery: u64) {
         self.kept.clear();
         (self.bytes, self.dropped_through) = (0, delivery);
+    }
+
+    /// Drops the oldest until so many are left; answers how many payload bytes those had.
+    pub(crate) fn drop_to(&mut self, count: usize) -> u64 {
+        let before = self.bytes;
+        while self.kept.len() > count {
+            self.drop_oldest();
+        }
+        self.kept.shrink_to(count * 2);
+        (before - self.bytes) as u64
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.kept.len()
     }
 
     fn drop_oldest(&mut self) {

@@ -73,7 +73,7 @@ impl<E: Encoder> Hub<E> {
     fn take_home(&mut self, index: TopicIndex, position: &Position, head: Sequence) {
         let epoch = self.topics.intern_epoch(&position.epoch);
         let number =
-            index.0 * u32::from(self.options.shard_count) + u32::from(self.options.shard.0);
+            index.0 * u32::from(self.settings.shard_count) + u32::from(self.settings.shard.0);
         let topic = self.topics.at_mut(index);
         (topic.epoch, topic.number, topic.head) = (epoch, number, head);
         self.go_live(index);
@@ -171,7 +171,7 @@ impl<E: Encoder> Hub<E> {
 
     fn handle_follow_selector(&mut self, from: ShardIndex, selector: Selector, serial: u32) {
         self.remote_interests.insert(&selector, from);
-        let own = self.options.shard;
+        let own = self.settings.shard;
         let selected: Vec<TopicIndex> = self
             .revealed_by(&selector)
             .into_iter()
@@ -216,13 +216,14 @@ impl<E: Encoder> Hub<E> {
 
     fn state_of(&self, index: TopicIndex) -> TopicState {
         let topic = self.topics.at(index);
+        let kept = topic.history.iter().flat_map(|history| history.iter());
         TopicState {
             serial: None,
             topic: topic.name.clone(),
             number: topic.number,
             epoch: self.topics.epoch(topic.epoch).clone(),
-            head: topic.head,
-            history: topic.history.iter().flat_map(|history| history.iter().cloned()).collect(),
+            head: topic.newest_known(),
+            history: kept.chain(topic.withheld()).cloned().collect(),
         }
     }
 
@@ -230,7 +231,7 @@ impl<E: Encoder> Hub<E> {
     /// once there is room; any other mail the caller must keep and send later, in order.
     pub fn handle_mail_refused(&mut self, shard: ShardIndex, mail: &HubMail) {
         let HubMail::Deliver { number, publication } = mail else { return };
-        let topic = TopicIndex(number / u32::from(self.options.shard_count));
+        let topic = TopicIndex(number / u32::from(self.settings.shard_count));
         let Some(known) = self.topics.get_mut(topic) else { return };
         let follower = known.followers.iter_mut().find(|follower| follower.shard == shard);
         if let Some(follower) = follower.filter(|follower| !follower.is_lapped) {
@@ -248,8 +249,9 @@ impl<E: Encoder> Hub<E> {
         for lapped in served {
             let topic = self.topics.at_mut(lapped.topic);
             let history = topic.history.iter().flat_map(|history| history.after(lapped.after));
-            let publications = history.cloned().collect();
-            let (number, head) = (topic.number, topic.head);
+            let withheld = topic.withheld().filter(|it| it.sequence() > lapped.after);
+            let publications = history.chain(withheld).cloned().collect();
+            let (number, head) = (topic.number, topic.newest_known());
             for follower in topic.followers.iter_mut().filter(|follower| follower.shard == shard) {
                 follower.is_lapped = false;
             }
@@ -264,7 +266,7 @@ impl<E: Encoder> Hub<E> {
 
     fn handle_delivery(&mut self, number: u32, publication: Publication, now: Moment) {
         let Some(index) = self.topics.find_number(number) else { return };
-        if publication.sequence() > self.topics.at(index).head {
+        if publication.sequence() > self.topics.at(index).newest_known() {
             self.take_publication(index, publication, now);
         }
     }
@@ -278,13 +280,13 @@ impl<E: Encoder> Hub<E> {
     ) {
         let Some(index) = self.topics.find_number(number) else { return };
         for publication in publications {
-            if publication.sequence() > self.topics.at(index).head {
+            if publication.sequence() > self.topics.at(index).newest_known() {
                 self.take_publication(index, publication, now);
             }
         }
-        if head > self.topics.at(index).head {
+        if head > self.topics.at(index).newest_known() {
             self.reveal_to_patterns(index);
-            self.take_gap(index, head);
+            self.take_gap(index, head, now);
         }
     }
 }

@@ -1,27 +1,32 @@
 //! The hub itself: its parts, its sessions, and what an operator may ask it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use model::{
-    Event, Limits, PolicyRule, Position, Publication, Refusal, Selector, Sequence, SubscribedTopic,
-    TopicName, TopicPolicy,
+    Conflation, Event, Limits, Moment, PolicyRule, Position, Publication, Rates, Refusal, Selector,
+    Sequence, SubscribeOptions, SubscribedTopic, TopicName, TopicPolicy,
 };
 
 use crate::ahead::Ahead;
 use crate::audience::AudienceTable;
 use crate::delivery::RecentDeliveries;
+use crate::delta::Bases;
 use crate::encoder::{Encoder, EncodingIndex, Record};
 use crate::flush::Flush;
 use crate::history::History;
 use crate::home::Lapped;
 use crate::index::{AudienceIndex, SessionIndex, ShardIndex, TopicIndex, home_shard};
 use crate::mail::HubMail;
+use crate::options::OptionsTable;
 use crate::page::PageWanted;
 use crate::reader::Interest;
 use crate::selector_tree::SelectorTree;
 use crate::session::{Session, SessionTable};
 use crate::subscribe::PendingJoin;
+use crate::throttle::Throttle;
+use crate::timers::Timers;
 use crate::topic::{EpochIndex, PolicyIndex, Topic, TopicTable};
 
 /// What a hub is told at its start.
@@ -37,6 +42,19 @@ pub struct HubOptions {
     pub limits: Limits,
     /// Topic policies; the first that selects a topic wins, the default goes for the rest.
     pub policies: Vec<PolicyRule>,
+    /// The policy of topics that no rule selects.
+    pub default_policy: TopicPolicy,
+}
+
+impl HubOptions {
+    /// Whether any topic conflates also for readers in step.
+    pub(crate) fn conflates_always(&self) -> bool {
+        self.policies.iter().any(|rule| rule.policy.conflation() == Conflation::Always)
+    }
+
+    pub(crate) fn policy(&self, index: PolicyIndex) -> &TopicPolicy {
+        self.policies.get(usize::from(index.0)).map_or(&self.default_policy, |rule| &rule.policy)
+    }
 }
 
 /// What a hub counted since its start. Gauges are computed by [`Hub::counters`].
@@ -50,6 +68,10 @@ pub struct Counters {
     pub topics: u64,
     /// Payload bytes kept in histories now; bytes shared between shards count on each.
     pub history_bytes: u64,
+    /// Payload bytes that recent deliveries keep alive now; most of them histories keep too.
+    pub recent_bytes: u64,
+    /// Sessions that take nothing now.
+    pub stalled_sessions: u64,
     /// Memberships of sessions in audiences now.
     pub subscriptions: u64,
     /// Publications handed to this shard's readers, once each however many read.
@@ -60,8 +82,20 @@ pub struct Counters {
     pub records_encoded: u64,
     /// Gaps told to sessions.
     pub gaps: u64,
+    /// Those of them that were told as deltas.
+    pub deltas: u64,
     /// Publications skipped by conflation.
     pub conflated: u64,
+    /// Publications not sent because a filter did not accept them.
+    pub filtered: u64,
+    /// Batches that were held back for an interval.
+    pub batches_held: u64,
+    /// Times that a session was sent all that it may be, and had to rest.
+    pub rests: u64,
+    /// Subscriptions that ended because their session lagged.
+    pub lagged_unsubscribes: u64,
+    /// Payload bytes shed from histories because memory was short.
+    pub shed_bytes: u64,
     /// Times that a session fell behind because its connection was full.
     pub stalls: u64,
     /// Times that a session fell behind further than the recent deliveries reach.
@@ -72,9 +106,10 @@ pub struct Counters {
 
 /// Who gets what, and when, on one shard.
 pub struct Hub<E: Encoder> {
-    pub(crate) options: HubOptions,
+    pub(crate) settings: HubOptions,
+    /// What subscriptions ask for beside topics.
+    pub(crate) options: OptionsTable<E::Filter>,
     pub(crate) encoder: E,
-    pub(crate) default_policy: TopicPolicy,
     pub(crate) topics: TopicTable,
     pub(crate) audiences: AudienceTable,
     pub(crate) sessions: SessionTable,
@@ -95,9 +130,18 @@ pub struct Hub<E: Encoder> {
     /// How many `Follow` were sent.
     pub(crate) follows: u32,
     pub(crate) flush: Flush,
+    /// What audiences with deltas were told last.
+    pub(crate) bases: HashMap<AudienceIndex, Bases, RandomState>,
+    pub(crate) timers: Timers,
+    /// Sessions that take nothing now: their connections are full, or they were sent all they may be.
+    pub(crate) stalled: HashSet<SessionIndex, RandomState>,
+    /// When the last turn was.
+    pub(crate) now: Moment,
     pub(crate) mail: VecDeque<(ShardIndex, HubMail)>,
     pub(crate) asks: VecDeque<TopicName>,
     pub(crate) ahead: Ahead,
+    /// Topics to be taken, at the end of a flush, from sessions that lag too far behind.
+    pub(crate) taken_away: Vec<(SessionIndex, TopicIndex)>,
     pub(crate) closing: VecDeque<(SessionIndex, Refusal)>,
     pub(crate) pages: VecDeque<PageWanted>,
     /// How many pages were asked for.
@@ -114,9 +158,9 @@ impl<E: Encoder> Hub<E> {
         Self {
             deliveries,
             behind: 0,
-            options,
+            options: OptionsTable::default(),
+            settings: options,
             encoder,
-            default_policy: TopicPolicy::default(),
             topics: TopicTable::default(),
             audiences: AudienceTable::default(),
             sessions: SessionTable::default(),
@@ -128,9 +172,14 @@ impl<E: Encoder> Hub<E> {
             lapped: Vec::new(),
             follows: 0,
             flush: Flush::default(),
+            bases: HashMap::default(),
+            timers: Timers::default(),
+            stalled: HashSet::default(),
+            now: Moment { elapsed: Duration::ZERO, unix_ms: 0 },
             mail: VecDeque::new(),
             asks: VecDeque::new(),
             ahead: Ahead::default(),
+            taken_away: Vec::new(),
             closing: VecDeque::new(),
             pages: VecDeque::new(),
             pages_asked: 0,
@@ -145,10 +194,24 @@ impl<E: Encoder> Hub<E> {
             encoding,
             is_blocked: false,
             is_queued: false,
+            is_told_lagging: false,
             memberships: Default::default(),
             outgoing: None,
             replay: None,
+            throttle: None,
         })
+    }
+
+    /// Bounds how much a session is sent.
+    pub fn set_rates(&mut self, session: SessionIndex, rates: Rates, now: Moment) {
+        let throttle = Throttle::new(rates, now.elapsed);
+        let known = self.sessions.at_mut(session);
+        known.throttle = throttle.map(Box::new);
+        if !known.is_blocked {
+            // It may have been resting.
+            self.stalled.remove(&session);
+            self.flush.queue(session, known);
+        }
     }
 
     /// Changes what a session speaks.
@@ -171,6 +234,9 @@ impl<E: Encoder> Hub<E> {
     pub fn end_reading(&mut self, session: SessionIndex) {
         let Some(known) = self.sessions.get_mut(session) else { return };
         known.replay = None;
+        if let Some(outgoing) = &mut known.outgoing {
+            outgoing.transfers.clear();
+        }
         let audiences: Vec<AudienceIndex> =
             known.memberships.iter().map(|membership| membership.audience).collect();
         for audience in audiences {
@@ -182,6 +248,7 @@ impl<E: Encoder> Hub<E> {
     pub fn close_session(&mut self, session: SessionIndex) {
         self.end_reading(session);
         self.sessions.remove(session);
+        self.stalled.remove(&session);
         self.closing.retain(|(closing, _)| *closing != session);
     }
 
@@ -213,6 +280,9 @@ impl<E: Encoder> Hub<E> {
         let Some(known) = self.sessions.get_mut(session) else { return };
         if known.is_blocked {
             known.is_blocked = false;
+            if !known.rests() {
+                self.stalled.remove(&session);
+            }
             if known.has_something_to_do() {
                 self.flush.queue(session, known);
             }
@@ -223,6 +293,11 @@ impl<E: Encoder> Hub<E> {
     pub fn poll_closing(&mut self) -> Option<(u32, Refusal)> {
         let (session, refusal) = self.closing.pop_front()?;
         Some((self.sessions.at(session).link, refusal))
+    }
+
+    /// How many sessions take nothing now.
+    pub fn stalled_count(&self) -> usize {
+        self.stalled.len()
     }
 
     /// How many sessions are open.
@@ -243,16 +318,22 @@ impl<E: Encoder> Hub<E> {
     /// The newest publication of a topic at its home, if its policy retains it.
     pub fn value(&self, topic: &TopicName) -> Option<(Position, Publication)> {
         let topic = self.topics.get(self.topics.find(topic.as_str())?)?;
-        let newest =
-            self.policy(topic.policy).retain.then_some(topic.history.as_ref()?)?.newest()?;
-        Some((self.position(topic), newest.clone()))
+        if !self.policy(topic.policy).retain {
+            return None;
+        }
+        let kept = || topic.history.as_ref()?.newest();
+        let newest = topic.withheld().last().or_else(kept)?;
+        let position = Position { sequence: newest.sequence(), ..self.position(topic) };
+        Some((position, newest.clone()))
     }
 
     /// Where a topic that is known here stands, and the oldest publication that memory holds.
     pub fn standing(&self, topic: &TopicName) -> Option<(Position, Option<&Publication>)> {
         let topic = self.topics.get(self.topics.find(topic.as_str())?)?;
         let oldest = topic.history.as_deref().and_then(History::oldest);
-        topic.is_live.then(|| (self.position(topic), oldest))
+        let oldest = oldest.or_else(|| topic.withheld().next());
+        let position = Position { sequence: topic.newest_known(), ..self.position(topic) };
+        topic.is_live.then_some((position, oldest))
     }
 
     /// What memory holds of a topic after `sequence`, oldest first.
@@ -263,7 +344,9 @@ impl<E: Encoder> Hub<E> {
     ) -> impl Iterator<Item = &Publication> {
         let known = self.topics.find(topic.as_str()).and_then(|index| self.topics.get(index));
         let history = known.and_then(|topic| topic.history.as_deref());
-        history.into_iter().flat_map(move |history| history.after(sequence))
+        let withheld = known.into_iter().flat_map(Topic::withheld);
+        let withheld = withheld.filter(move |it| it.sequence() > sequence);
+        history.into_iter().flat_map(move |history| history.after(sequence)).chain(withheld)
     }
 
     /// The published topics at home here that `selector` selects and that come after `after`, by
@@ -282,7 +365,7 @@ impl<E: Encoder> Hub<E> {
             .filter(|(name, _)| {
                 after.is_none_or(|after| *name > after)
                     && selector.matches(name.as_str())
-                    && self.home_of(name) == self.options.shard
+                    && self.home_of(name) == self.settings.shard
             })
             .take(limit)
             .map(|(name, index)| (name.clone(), self.position(self.topics.at(index))))
@@ -298,21 +381,23 @@ impl<E: Encoder> Hub<E> {
             audiences: self.audiences.len() as u64,
             topics: self.topics.len() as u64,
             history_bytes,
+            recent_bytes: self.deliveries.bytes() as u64,
+            stalled_sessions: self.stalled.len() as u64,
             ..self.counters
         }
     }
 
     pub(crate) fn home_of(&self, topic: &TopicName) -> ShardIndex {
-        home_shard(topic, self.options.shard_count)
+        home_shard(topic, self.settings.shard_count)
     }
 
     pub(crate) fn is_home_of(&self, topic: &TopicName) -> bool {
-        self.home_of(topic) == self.options.shard
+        self.home_of(topic) == self.settings.shard
     }
 
     pub(crate) fn other_shards(&self) -> impl Iterator<Item = ShardIndex> + use<E> {
-        let own = self.options.shard;
-        (0..self.options.shard_count).map(ShardIndex).filter(move |shard| *shard != own)
+        let own = self.settings.shard;
+        (0..self.settings.shard_count).map(ShardIndex).filter(move |shard| *shard != own)
     }
 
     pub(crate) fn position(&self, topic: &Topic) -> Position {
@@ -321,15 +406,24 @@ impl<E: Encoder> Hub<E> {
 
     /// The policy of topics called `name`.
     pub(crate) fn policy_of(&self, name: &str) -> PolicyIndex {
-        let rules = &self.options.policies;
+        let rules = &self.settings.policies;
         let index = rules.iter().position(|rule| rule.selector.matches(name));
         let index = index.unwrap_or(rules.len());
         PolicyIndex(u16::try_from(index).expect("fewer than 65,536 topic policies"))
     }
 
     pub(crate) fn policy(&self, index: PolicyIndex) -> &TopicPolicy {
-        let rule = self.options.policies.get(usize::from(index.0));
-        rule.map_or(&self.default_policy, |rule| &rule.policy)
+        self.settings.policy(index)
+    }
+
+    /// The options of an audience's subscription.
+    pub(crate) fn options_of(&self, audience: AudienceIndex) -> &SubscribeOptions {
+        &self.options.at(self.audiences.at(audience).key.options).manner.options
+    }
+
+    /// What an audience's sessions speak.
+    pub(crate) fn encoding_of(&self, audience: AudienceIndex) -> EncodingIndex {
+        self.options.at(self.audiences.at(audience).key.options).manner.encoding
     }
 
     /// The policy of a topic by name, for whoever publishes to it.
@@ -339,7 +433,7 @@ impl<E: Encoder> Hub<E> {
 
     /// Whether one more topic may come into being here.
     pub fn has_room_for_topic(&self, topic: &TopicName) -> bool {
-        self.topics.len() < self.options.limits.topics_per_shard_max
+        self.topics.len() < self.settings.limits.topics_per_shard_max
             || self.topics.find(topic.as_str()).is_some()
     }
 
@@ -360,6 +454,7 @@ impl<E: Encoder> Hub<E> {
             newest_delivery: 0,
             since: self.deliveries.newest(),
             history: None,
+            rare: None,
             readers: Default::default(),
             followers: Default::default(),
         })

@@ -72,6 +72,10 @@ impl<T> Slots<T> {
         self.values.get_mut(index as usize)
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        self.values.iter_mut().map(|(index, value)| (index as u32, value))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.values.iter().map(|(index, value)| (index as u32, value))
     }

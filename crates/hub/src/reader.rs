@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use crate::audience::AudienceKey;
 use crate::delivery::{Delivery, What};
 use crate::encoder::Encoder;
+use crate::entity::EntityIndex;
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, TopicIndex};
 use crate::mail::{HubMail, TopicState};
@@ -25,6 +26,7 @@ impl<E: Encoder> Hub<E> {
     /// Opens an audience, and asks for those of its topics that are not known here.
     pub(crate) fn open_audience(&mut self, key: AudienceKey) -> AudienceIndex {
         let selectors = key.selectors.clone();
+        self.options.hold_again(key.options);
         let audience = self.audiences.insert(key);
         for selector in &selectors {
             match selector.to_topic() {
@@ -54,7 +56,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn ask_for(&mut self, index: TopicIndex) {
         let name = self.topics.at(index).name.clone();
         let home = self.home_of(&name);
-        if home == self.options.shard {
+        if home == self.settings.shard {
             self.asks.push_back(name);
         } else {
             self.follows = self.follows.wrapping_add(1);
@@ -106,6 +108,8 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn close_audience(&mut self, index: AudienceIndex) {
         let topics = self.topics_of(index);
         let Some(audience) = self.audiences.remove(index) else { return };
+        self.options.release(audience.key.options);
+        self.bases.remove(&index);
         if let Some(work) = audience.work {
             self.flush.drop_work(work);
         }
@@ -138,7 +142,7 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         let home = self.home_of(&topic.name);
-        if home != self.options.shard {
+        if home != self.settings.shard {
             let name = topic.name.clone();
             self.mail.push_back((home, HubMail::Unfollow(name)));
             self.topics.remove(index);
@@ -288,17 +292,34 @@ impl<E: Encoder> Hub<E> {
         publication: Publication,
         now: Moment,
     ) {
-        let (before, sequence) = (self.topics.at(index).head, publication.sequence());
+        let (before, sequence) = (self.topics.at(index).newest_known(), publication.sequence());
         self.reveal_to_patterns(index);
         if sequence > before.next() {
-            self.take_gap(index, sequence.back(1));
+            self.take_gap(index, sequence.back(1), now);
         }
-        self.topics.at_mut(index).head = sequence;
+        if let Some(publication) = self.withhold(index, publication, now) {
+            let entity = self.entity_of(index, &publication);
+            self.tell_readers(index, publication, entity, now);
+        }
+    }
+
+    /// Delivers the next publication to this shard's readers, and keeps it.
+    pub(crate) fn tell_readers(
+        &mut self,
+        index: TopicIndex,
+        publication: Publication,
+        entity: EntityIndex,
+        now: Moment,
+    ) {
+        self.topics.at_mut(index).head = publication.sequence();
         self.wake_those_ahead(index);
         let readers = self.topics.at(index).readers.clone();
         if !readers.is_empty() {
             self.counters.deliveries += 1;
-            self.deliver(index, What::Publication(publication.clone()), &readers);
+            self.deliver(index, entity, What::Publication(publication.clone()), &readers);
+            if let Some(rare) = &mut self.topics.at_mut(index).rare {
+                rare.entities.note(entity, self.deliveries.newest());
+            }
         }
         self.keep(index, publication, now);
     }
@@ -313,16 +334,15 @@ impl<E: Encoder> Hub<E> {
         // Also without new readers: one that asked for the topic by name as well may drop the name
         // before it is answered, and then reads of the announcement here.
         if let Some(new_readers) = self.attach_patterns(index) {
-            self.deliver(index, What::Announcement { start: before }, &new_readers);
+            let what = What::Announcement { start: before };
+            self.deliver(index, EntityIndex::NONE, what, &new_readers);
         }
     }
 
-    fn keep(&mut self, index: TopicIndex, publication: Publication, now: Moment) {
+    pub(crate) fn keep(&mut self, index: TopicIndex, publication: Publication, now: Moment) {
         let newest = self.deliveries.newest();
         let policy_index = self.topics.at(index).policy;
-        let rules = &self.options.policies;
-        let rule = rules.get(usize::from(policy_index.0));
-        let policy = rule.map_or(&self.default_policy, |rule| &rule.policy);
+        let policy = self.settings.policy(policy_index);
         let topic = self.topics.at_mut(index);
         topic.newest_delivery = newest;
         if policy.retain || policy.history_count > 0 {
@@ -331,11 +351,13 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Notes that this shard lost a topic's publications up to `to`, and tells its readers.
-    pub(crate) fn take_gap(&mut self, index: TopicIndex, to: Sequence) {
+    pub(crate) fn take_gap(&mut self, index: TopicIndex, to: Sequence, now: Moment) {
+        self.release_withheld(index, now);
         let topic = self.topics.at_mut(index);
         let after = std::mem::replace(&mut topic.head, to);
         let readers = topic.readers.clone();
-        self.deliver(index, What::Gap { after, to, reason: GapReason::Lagged }, &readers);
+        let what = What::Gap { after, to, reason: GapReason::Lagged };
+        self.deliver(index, EntityIndex::NONE, what, &readers);
         let newest = self.deliveries.newest();
         let topic = self.topics.at_mut(index);
         topic.newest_delivery = newest;
@@ -344,8 +366,14 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Numbers a delivery and notes it for the audiences that have members in step.
-    fn deliver(&mut self, topic: TopicIndex, what: What, readers: &[AudienceIndex]) {
-        let number = self.deliveries.push(Delivery { topic, what });
+    fn deliver(
+        &mut self,
+        topic: TopicIndex,
+        entity: EntityIndex,
+        what: What,
+        readers: &[AudienceIndex],
+    ) {
+        let number = self.deliveries.push(Delivery { topic, entity, what });
         for &reader in readers {
             let audience = self.audiences.at_mut(reader);
             let work = match audience.work {
@@ -357,7 +385,12 @@ impl<E: Encoder> Hub<E> {
                     work
                 }
             };
-            self.flush.work_mut(work).pending.push(number);
+            let work = self.flush.work_mut(work);
+            if work.rests_until.is_some() && work.pending.is_empty() {
+                // Nothing was held back yet: its members have everything before this.
+                work.since = number - 1;
+            }
+            work.pending.push(number);
         }
     }
 }

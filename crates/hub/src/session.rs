@@ -1,11 +1,17 @@
 //! A reader: its audiences, its cursors, and the bytes that its connection still has to take.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use model::{Publication, TopicName};
 use smallvec::SmallVec;
 
+use crate::delta::Delta;
 use crate::encoder::{EncodingIndex, Form};
 use crate::index::{AudienceIndex, SessionIndex, Slots};
 use crate::replay::Replay;
+use crate::throttle::Throttle;
+use crate::transfer::Transfer;
 
 /// A reader. It never holds publications, only places in them.
 #[derive(Debug)]
@@ -17,11 +23,15 @@ pub(crate) struct Session {
     pub is_blocked: bool,
     /// It stands in the queue of sessions to be served one by one.
     pub is_queued: bool,
+    /// It was told that it lags, and not yet that it does not any more.
+    pub is_told_lagging: bool,
     pub memberships: SmallVec<[Membership; 1]>,
     /// Bytes of its own that wait: answers, and the end of a message that was begun.
     pub outgoing: Option<Box<Outgoing>>,
     /// Topics that it reads afresh, while it does.
     pub replay: Option<Box<Replay>>,
+    /// What bounds how much it is sent, if anything does.
+    pub throttle: Option<Box<Throttle>>,
 }
 
 /// A session's place in one audience. 16 bytes.
@@ -30,7 +40,8 @@ pub(crate) struct Membership {
     pub audience: AudienceIndex,
     /// Its index among the members while in step, `BEHIND` otherwise.
     slot: u32,
-    /// While behind: the delivery up to which it took everything. Meaningless in step.
+    /// While behind: the delivery up to which it took everything. In step: the one after which it
+    /// stepped in.
     cursor: u64,
 }
 
@@ -64,6 +75,11 @@ impl Membership {
     pub(crate) fn step_in(&mut self, slot: usize) {
         self.slot = u32::try_from(slot).expect("fewer than 2^32 members");
     }
+
+    /// Whether it is in step, and was before `delivery`.
+    pub(crate) fn was_in_step_before(&self, delivery: u64) -> bool {
+        self.slot != BEHIND && self.cursor < delivery
+    }
 }
 
 /// Bytes of one session's own that wait for its connection.
@@ -73,6 +89,8 @@ pub(crate) struct Outgoing {
     pub large: Option<Box<LargeRest>>,
     /// The rest of a small message that was begun, then answers.
     pub bytes: Vec<u8>,
+    /// Large publications of which pieces are still to be told.
+    pub transfers: VecDeque<Transfer>,
 }
 
 /// The rest of a message too large to copy: it is encoded again when there is room.
@@ -82,6 +100,8 @@ pub(crate) struct LargeRest {
     pub number: u32,
     pub publication: Publication,
     pub form: Form,
+    /// The difference, if it was told as one.
+    pub delta: Option<Arc<Delta>>,
     /// How many bytes of the message went out already.
     pub sent_bytes: usize,
 }
@@ -95,8 +115,25 @@ impl Session {
     pub(crate) fn has_something_to_do(&self) -> bool {
         let waits = |replay: &Replay| replay.is_parked || replay.awaits_page();
         let waits = self.replay.as_deref().is_some_and(waits);
-        self.outgoing.is_some()
-            || !waits && self.memberships.iter().any(|membership| membership.cursor().is_some())
+        let has_own = |out: &Outgoing| {
+            out.large.is_some()
+                || !out.bytes.is_empty()
+                || !self.rests() && !out.transfers.is_empty()
+        };
+        self.outgoing.as_deref().is_some_and(has_own)
+            || !waits
+                && !self.rests()
+                && self.memberships.iter().any(|membership| membership.cursor().is_some())
+    }
+
+    /// Whether a batch cannot simply be handed to it.
+    pub(crate) fn is_served_alone(&self) -> bool {
+        self.memberships.len() > 1 || self.outgoing.is_some() || self.throttle.is_some()
+    }
+
+    /// Whether it was sent as much as it may be for now.
+    pub(crate) fn rests(&self) -> bool {
+        self.throttle.as_ref().is_some_and(|throttle| throttle.rests_until.is_some())
     }
 
     pub(crate) fn position_of(&self, audience: AudienceIndex) -> Option<usize> {

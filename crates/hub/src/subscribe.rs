@@ -5,11 +5,12 @@ use model::{
     Subscribe, SubscribeOptions, Subscribed, SubscribedTopic, TopicName, Unsubscribe,
 };
 
-use crate::audience::{AudienceKey, Solo};
+use crate::audience::AudienceKey;
 use crate::encoder::Encoder;
 use crate::history::{History, Place};
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
+use crate::options::{Manner, OptionsIndex};
 use crate::replay::{ReplayGap, ReplayTopic};
 use crate::session::Membership;
 
@@ -55,6 +56,7 @@ impl<E: Encoder> Hub<E> {
         wanted: Subscribe,
     ) -> Result<(), Refusal> {
         self.check_count(session, &wanted.selectors)?;
+        self.check_options(session, &wanted.options)?;
         let mut luggage = self.leave_overlapping(session, &wanted.selectors);
         luggage.selectors.extend(wanted.selectors.iter().cloned());
         luggage.wishes.push(Wish {
@@ -74,6 +76,17 @@ impl<E: Encoder> Hub<E> {
         id: Option<CommandId>,
         unwanted: Unsubscribe,
     ) -> Result<(), Refusal> {
+        self.end_subscriptions(session, &unwanted)?;
+        let (selectors, has_lagged) = (unwanted.selectors, false);
+        self.tell(session, &Event::Unsubscribed { id, selectors, has_lagged });
+        Ok(())
+    }
+
+    pub(crate) fn end_subscriptions(
+        &mut self,
+        session: SessionIndex,
+        unwanted: &Unsubscribe,
+    ) -> Result<(), Refusal> {
         let mut touched: Vec<AudienceIndex> = Vec::new();
         for selector in &unwanted.selectors {
             let Some(audience) = self.audience_with(session, selector) else {
@@ -90,7 +103,7 @@ impl<E: Encoder> Hub<E> {
             }
         }
         for audience in touched {
-            let options = self.audiences.at(audience).key.options;
+            let options = self.options_of(audience).clone();
             let mut luggage = self.pack(session, audience);
             luggage.selectors.retain(|selector| !unwanted.selectors.contains(selector));
             luggage.wishes.iter_mut().for_each(|wish| {
@@ -99,8 +112,33 @@ impl<E: Encoder> Hub<E> {
             self.enter(session, luggage, options);
         }
         self.forget_unread_topics(session);
-        self.tell(session, &Event::Unsubscribed { id, selectors: unwanted.selectors });
         Ok(())
+    }
+
+    fn manner(&self, session: SessionIndex, options: &SubscribeOptions) -> Manner {
+        let encoding = self.sessions.at(session).encoding;
+        let solo = (!self.settings.audiences).then_some(session);
+        Manner { options: options.clone(), encoding, solo }
+    }
+
+    fn check_options(
+        &self,
+        session: SessionIndex,
+        options: &SubscribeOptions,
+    ) -> Result<(), Refusal> {
+        let count_max = self.settings.limits.subscribe_options_max;
+        if self.options.len() < count_max
+            || self.options.has(&self.manner(session, options))
+            || !self.settings.audiences
+        {
+            return Ok(());
+        }
+        let text = format!(
+            "cannot subscribe with these options: subscriptions have {count_max} different ones \
+             already and subscribe_options_max is as many; use a filter or interval that others \
+             use too, or raise the limit in the configuration"
+        );
+        Err(Refusal::new(Code::TooManySubscriptions, text))
     }
 
     fn check_count(&self, session: SessionIndex, more: &[Selector]) -> Result<(), Refusal> {
@@ -111,7 +149,7 @@ impl<E: Encoder> Hub<E> {
             .iter()
             .map(|membership| self.audiences.at(membership.audience).key.selectors.len())
             .sum();
-        let count_max = self.options.limits.subscriptions_per_session_max;
+        let count_max = self.settings.limits.subscriptions_per_session_max;
         if has + more.len() <= count_max {
             return Ok(());
         }
@@ -255,26 +293,19 @@ impl<E: Encoder> Hub<E> {
     fn enter(&mut self, session: SessionIndex, mut luggage: Luggage, options: SubscribeOptions) {
         let left = std::mem::take(&mut luggage.left);
         if !luggage.selectors.is_empty() {
+            let (manner, encoder) = (self.manner(session, &options), &self.encoder);
+            let options = self.options.hold(&manner, |text| encoder.filter(text));
             self.enter_audience(session, luggage, options);
+            self.options.release(options);
         }
         left.into_iter().for_each(|audience| self.close_if_empty(audience));
     }
 
-    fn enter_audience(
-        &mut self,
-        session: SessionIndex,
-        luggage: Luggage,
-        options: SubscribeOptions,
-    ) {
+    fn enter_audience(&mut self, session: SessionIndex, luggage: Luggage, options: OptionsIndex) {
         let Luggage { mut selectors, cursor, wishes, .. } = luggage;
         selectors.sort_unstable();
         selectors.dedup();
-        let key = AudienceKey {
-            selectors: selectors.into(),
-            options,
-            encoding: self.sessions.at(session).encoding,
-            solo: (!self.options.audiences).then(|| Solo::of(session)),
-        };
+        let key = AudienceKey { selectors: selectors.into(), options };
         let audience = match self.audiences.find(&key) {
             Some(audience) => audience,
             None => self.open_audience(key),
@@ -368,8 +399,11 @@ impl<E: Encoder> Hub<E> {
                 recovered = Some(false);
                 kept_after
             }
-            // Told by another shard, which was a moment ahead of this one.
-            (Some(at), _) if at.sequence > topic.head && !self.is_home_of(&topic.name) => {
+            // Told by another shard, which was a moment ahead of this one, or held back here still.
+            (Some(at), _)
+                if at.sequence > topic.head
+                    && (at.sequence <= topic.newest_known() || !self.is_home_of(&topic.name)) =>
+            {
                 recovered = Some(true);
                 at.sequence
             }

@@ -8,6 +8,8 @@ use hashbrown::HashTable;
 use model::{Epoch, Sequence, TopicName};
 use smallvec::SmallVec;
 
+use crate::entity::Entities;
+use crate::gate::Gate;
 use crate::history::History;
 use crate::index::{AudienceIndex, ShardIndex, Slots, TopicIndex};
 
@@ -31,10 +33,19 @@ pub(crate) struct Topic {
     pub since: u64,
     /// Allocated when there is something to keep.
     pub history: Option<Box<History>>,
+    /// What few topics have.
+    pub rare: Option<Box<Rare>>,
     /// The audiences that read it.
     pub readers: SmallVec<[AudienceIndex; 4]>,
     /// The shards that read it, at its home.
     pub followers: SmallVec<[Follower; 4]>,
+}
+
+/// What few topics have: an interval, a conflation key.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
+    pub gate: Gate,
+    pub entities: Entities,
 }
 
 /// A shard that reads a topic.
@@ -52,6 +63,10 @@ pub(crate) struct EpochIndex(pub u16);
 pub(crate) struct PolicyIndex(pub u16);
 
 impl Topic {
+    pub(crate) fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
     /// Whether anything was ever published to it, so that patterns select it.
     pub(crate) fn is_revealed(&self) -> bool {
         self.head > Sequence::START
@@ -118,6 +133,12 @@ impl TopicTable {
 
     pub(crate) fn get_mut(&mut self, index: TopicIndex) -> Option<&mut Topic> {
         self.slots.get_mut(index.0)
+    }
+
+    /// Every history there is, with its topic's policy.
+    pub(crate) fn histories_mut(&mut self) -> impl Iterator<Item = (PolicyIndex, &mut History)> {
+        let topics = self.slots.iter_mut();
+        topics.filter_map(|(_, topic)| Some((topic.policy, topic.history.as_deref_mut()?)))
     }
 
     /// The topic in a slot that is known to be in use.

@@ -1,6 +1,6 @@
 //! Who a peer is and what it may do.
 
-use crate::Selector;
+use crate::{Rates, Selector};
 
 /// What a peer wants to do with a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +34,15 @@ pub struct Principal {
     pub subscribe: Vec<Selector>,
     /// Whether it is exempt from the lists above.
     pub everything: bool,
+    /// How much each of its sessions is sent at most.
+    pub rates: Rates,
 }
 
 impl Principal {
     /// A principal that may do everything, such as the server itself.
     pub fn unlimited(name: &str) -> Self {
-        Self { name: name.into(), publish: vec![], subscribe: vec![], everything: true }
+        let (publish, subscribe, rates) = (vec![], vec![], Rates::default());
+        Self { name: name.into(), publish, subscribe, everything: true, rates }
     }
 
     /// Whether it may do `action` on *all* topics that `selector` selects.

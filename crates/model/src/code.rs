@@ -52,6 +52,8 @@ codes! {
     TooManyTopics = 4104, "too_many_topics", 507;
     /// The backbone could not keep the publication.
     NotKept = 4105, "not_kept", 503;
+    /// The server uses as much memory as it may.
+    OutOfMemory = 4106, "out_of_memory", 503;
 
     /// The bytes are no valid command.
     BadCommand = 4200, "bad_command", 400;
@@ -91,6 +93,9 @@ codes! {
     NoStore = 4218, "no_store", 409;
     /// The name's positions are of as many topics as they may be.
     TooManyPositions = 4219, "too_many_positions", 429;
+
+    /// The filter breaks a rule.
+    BadFilter = 4220, "bad_filter", 400;
 
     /// The token is unknown.
     BadToken = 4300, "bad_token", 401;

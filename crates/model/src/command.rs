@@ -1,6 +1,9 @@
 //! What a peer asks of us, whatever dialect it said it in.
 
-use crate::{Conflation, Draft, HistoryQuery, Position, Selector, TopicName};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Conflation, Draft, HistoryQuery, Position, Rates, Selector, TopicName};
 
 /// A number by which a peer recognises the answer to its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +37,10 @@ pub struct Hello {
     pub client: Option<String>,
     /// Whether several records may share one WebSocket message.
     pub batch: bool,
+    /// Whether a large payload may come in pieces, each a message of its own.
+    pub fragments: bool,
+    /// How much it wants to be sent at most.
+    pub rates: Rates,
 }
 
 /// A wish to read, all of it under the same options.
@@ -81,10 +88,46 @@ impl SubscriberName {
 }
 
 /// How a subscription is read. Part of what makes an audience.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SubscribeOptions {
-    /// What may be skipped while behind, if more than the topic's policy already allows.
+    /// What may be skipped, if more than the topic's policy already allows.
     pub conflation: Conflation,
+    /// The least time between two batches of it; what comes in between is gathered.
+    pub interval: Duration,
+    /// Higher goes first while the session is behind, or throttled.
+    pub priority: i8,
+    /// Whether a publication may come as its difference from the one before.
+    pub delta: DeltaKind,
+    /// Only publications that this expression accepts.
+    pub filter: Option<Arc<str>>,
+}
+
+/// How the difference between two publications of a topic is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DeltaKind {
+    /// Not at all: every publication comes whole.
+    #[default]
+    None,
+    /// As VCDIFF, of any payload. RFC 3284.
+    Vcdiff,
+    /// As a JSON patch, of payloads that are JSON. RFC 6902.
+    JsonPatch,
+}
+
+impl DeltaKind {
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::None, Self::Vcdiff, Self::JsonPatch].into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Vcdiff => "vcdiff",
+            Self::JsonPatch => "json-patch",
+        }
+    }
 }
 
 /// Where reading starts.

@@ -28,6 +28,13 @@ pub enum Event {
         id: Option<CommandId>,
         /// What is no longer read.
         selectors: Vec<Selector>,
+        /// Whether we ended it, because the reader was too far behind.
+        has_lagged: bool,
+    },
+    /// How far the reader is behind; 0 once it is not any more.
+    Lag {
+        /// The age of the oldest publication that it lacks, in milliseconds.
+        ms: u64,
     },
     /// A topic that a pattern selects has come into being (or was found by it).
     Topic(SubscribedTopic),

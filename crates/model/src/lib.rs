@@ -20,14 +20,14 @@ mod topic;
 pub use access::{Action, Anonymous, Principal};
 pub use code::{Advice, Code, Refusal};
 pub use command::{
-    Acknowledge, Command, CommandId, Hello, Publish, Start, Subscribe, SubscribeOptions,
+    Acknowledge, Command, CommandId, DeltaKind, Hello, Publish, Start, Subscribe, SubscribeOptions,
     SubscriberName, Unsubscribe,
 };
 pub use event::{Event, Gap, GapReason, Subscribed, SubscribedTopic};
 pub use history::{HistoryPage, HistoryQuery, HistoryStart};
 pub use limits::Limits;
 pub use moment::Moment;
-pub use policy::{AckLevel, Conflation, Lagged, PolicyRule, TopicPolicy};
+pub use policy::{AckLevel, Conflation, Lagged, PolicyRule, Rates, TopicPolicy};
 pub use position::{Epoch, Position, Sequence};
 pub use publication::{Draft, Payload, PayloadKind, PayloadKindError, Publication};
 pub use selector::{Selector, SelectorError};

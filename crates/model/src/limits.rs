@@ -108,6 +108,25 @@ limits! {
     store_records_in_flight_max: usize = 65_536;
     /// Topics of which one durable subscriber's position is remembered.
     subscriber_positions_max: usize = 1_000;
+    /// Milliseconds that a session lags before it is told so.
+    lag_told_ms: Duration = Duration::from_secs(1);
+    /// Milliseconds that a session lags before a topic with the conflation `unsubscribe` is taken from it.
+    lag_unsubscribe_ms: Duration = Duration::from_secs(5);
+    /// Milliseconds that a subscription's or topic's interval may be.
+    interval_ms_max: Duration = Duration::from_secs(60);
+    /// Different options that the subscriptions of one shard may have.
+    subscribe_options_max: usize = 100_000;
+    /// Bytes in a filter.
+    filter_bytes_max: usize = 1_024;
+    /// Entities that a topic with a conflation key may be about; more are not conflated.
+    conflation_keys_max: usize = 100_000;
+    /// Bytes of a payload in one piece, for clients that take large ones in pieces.
+    fragment_bytes: usize = 16 << 10;
+    /// Bytes of payloads that may have deltas.
+    delta_bytes_max: usize = 1 << 20;
+    /// Bytes of memory, sockets included, at which histories, slow sessions and then new connections are
+    /// shed; 0 is without bound.
+    memory_bytes_max: usize = 0;
     /// Publications in one page of a history.
     history_page_len_max: usize = 1_000;
     /// Milliseconds that a request head, body or handshake may take to arrive.

@@ -1,5 +1,6 @@
 //! What is kept of a topic and what its readers may miss: chosen by ordered patterns.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::Selector;
@@ -11,6 +12,8 @@ pub struct TopicPolicy {
     pub retain: bool,
     /// How many publications are kept; the retained value is one of them.
     pub history_count: usize,
+    /// How many publications are kept also where memory is short.
+    pub history_count_min: usize,
     /// How old a kept publication may grow; the retained value stays.
     pub history_age: Option<Duration>,
     /// How many payload bytes are kept; the retained value stays. If `None`, 1 MiB in memory, and on
@@ -20,8 +23,16 @@ pub struct TopicPolicy {
     pub memory_count: usize,
     /// Of a topic on disk, how many payload bytes memory holds too.
     pub memory_bytes: usize,
-    /// What a reader that is behind may skip.
-    pub conflation: Conflation,
+    /// What readers may skip; what goes if nothing is said follows from what is kept.
+    pub conflation: Option<Conflation>,
+    /// The least time between two publications that readers are told of: what comes in between is
+    /// gathered and, with `Conflation::Always`, only the newest told.
+    pub interval: Duration,
+    /// Where a JSON payload says what it is about (RFC 6901): a publication replaces only those about the
+    /// same. Without it the topic is about one thing.
+    pub conflation_key: Option<Box<str>>,
+    /// Whether publications may be compressed for readers that agreed to it.
+    pub compress: bool,
     /// What happens to a reader that fell further behind than history reaches.
     pub lagged: Lagged,
     /// How safe a publication is when it is acknowledged.
@@ -35,11 +46,15 @@ impl Default for TopicPolicy {
         Self {
             retain: true,
             history_count: 100,
+            history_count_min: 1,
             history_age: None,
             history_bytes: None,
             memory_count: 1_000,
             memory_bytes: HELD_BYTES,
-            conflation: Conflation::Off,
+            conflation: None,
+            interval: Duration::ZERO,
+            conflation_key: None,
+            compress: true,
             lagged: Lagged::Gap,
             ack: AckLevel::Memory,
             payload_bytes_max: None,
@@ -48,6 +63,15 @@ impl Default for TopicPolicy {
 }
 
 impl TopicPolicy {
+    /// What readers may skip. A topic that keeps only its value is one of values: a newer one replaces
+    /// what a reader has not got yet.
+    pub fn conflation(&self) -> Conflation {
+        self.conflation.unwrap_or(match self.history_count {
+            0 | 1 => Conflation::Lagging,
+            _ => Conflation::Off,
+        })
+    }
+
     /// How many publications are held in memory.
     pub fn held_count(&self) -> usize {
         match self.ack {
@@ -70,22 +94,70 @@ impl TopicPolicy {
 /// Payload bytes of one topic that memory holds, unless a policy says otherwise.
 const HELD_BYTES: usize = 1 << 20;
 
-/// What a reader that is behind may skip.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// What a reader may skip, from the most lenient to the strictest: the stricter of topic and
+/// subscription wins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Conflation {
     /// Nothing.
     #[default]
     Off,
-    /// While behind, everything but the newest value of each topic.
+    /// While behind, everything but the newest value.
     Lagging,
+    /// Also while in step, what an interval gathered but the newest value.
+    Always,
+    /// A reader that falls too far behind reads the topic no more, and is told so.
+    Unsubscribe,
+}
+
+impl Conflation {
+    /// The mode with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let all = [Self::Off, Self::Lagging, Self::Always, Self::Unsubscribe];
+        all.into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// The name on the wire and in configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Lagging => "lagging",
+            Self::Always => "always",
+            Self::Unsubscribe => "unsubscribe",
+        }
+    }
+}
+
+/// How much a session is sent at most; `None` is without bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rates {
+    /// Bytes a second.
+    pub bytes: Option<NonZeroU32>,
+    /// Publications a second.
+    pub messages: Option<NonZeroU32>,
+}
+
+impl Rates {
+    /// The stricter of both, each for itself.
+    pub fn stricter(self, other: Self) -> Self {
+        let stricter = |one: Option<NonZeroU32>, other: Option<NonZeroU32>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        Self {
+            bytes: stricter(self.bytes, other.bytes),
+            messages: stricter(self.messages, other.messages),
+        }
+    }
 }
 
 /// What happens to a reader that fell further behind than history reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lagged {
-    /// It is told exactly what it missed, then reads on.
+    /// It is told exactly what it missed, then reads on from the oldest that is kept.
     #[default]
     Gap,
+    /// It is told what it missed, then gets the newest only.
+    Snapshot,
     /// Its connection is closed with a code; it resumes when it comes back.
     Close,
 }

@@ -6,6 +6,7 @@
 #[cfg(any(test, feature = "checks"))]
 #[doc(hidden)]
 pub mod checks;
+pub mod delta;
 mod dialect;
 mod transport;
 

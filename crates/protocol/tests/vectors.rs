@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use model::{
-    Code, Command, CommandId, Draft, Epoch, Limits, Moment, Payload, PayloadKind, Publication,
-    Publish, Sequence, TopicName,
+    Code, Command, CommandId, DeltaKind, Draft, Epoch, Limits, Moment, Payload, PayloadKind,
+    Publication, Publish, Sequence, TopicName,
 };
-use tidegate_protocol::native::{SequenceRef, ServerRecord, TopicRef, binary, json};
+use tidegate_protocol::native::{DeltaRef, SequenceRef, ServerRecord, TopicRef, binary, json};
 
 const PROTOCOL: &str = include_str!("../../../docs/protocol.md");
 
@@ -139,6 +139,87 @@ fn binary_publications_are_read_and_written() {
         assert_eq!(&payload[..], told.payload());
         let last = Sequence::new(sequence - 1).expect("small");
         assert_eq!(read.resolve(last), Some(told.sequence()), "{line}");
+    }
+}
+
+#[test]
+fn json_deltas_and_pieces_are_read_and_written() {
+    let limits = Limits::default();
+    for line in vectors("json-delta") {
+        let records = json::decode_server_message(line, &limits).expect(line);
+        let [ServerRecord::Delta { topic, sequence, base, kind, delta, crc, bytes }] = &records[..]
+        else {
+            panic!("{line}")
+        };
+        let TopicRef::Name(topic) = topic else { panic!("{line}") };
+        let topic = TopicName::parse(topic, &limits).expect("valid");
+        let told = publication(*kind, b"", sequence.get());
+        let delta = DeltaRef { base: *base, kind: *delta, crc: *crc, bytes };
+        let mut written = Vec::new();
+        json::append_delta(&topic, &told, &delta, &mut written);
+        assert_eq!(String::from_utf8(written).expect("UTF-8"), line);
+    }
+    for line in vectors("json-fragment") {
+        let records = json::decode_server_message(line, &limits).expect(line);
+        let [ServerRecord::Fragment { topic, sequence, kind, total, offset, bytes }] = &records[..]
+        else {
+            panic!("{line}")
+        };
+        let TopicRef::Name(topic) = topic else { panic!("{line}") };
+        let topic = TopicName::parse(topic, &limits).expect("valid");
+        let start = *offset as usize;
+        let mut payload = vec![0; *total as usize];
+        payload[start..start + bytes.len()].copy_from_slice(bytes);
+        let told = publication(*kind, &payload, sequence.get());
+        let mut written = Vec::new();
+        json::append_fragment(&topic, &told, start..start + bytes.len(), &mut written);
+        assert_eq!(String::from_utf8(written).expect("UTF-8"), line);
+    }
+}
+
+#[test]
+fn binary_deltas_and_pieces_are_read_and_written() {
+    let limits = Limits::default();
+    let number = |words: &HashMap<&str, String>, name: &str| -> u64 {
+        words[name].parse().expect("a number")
+    };
+    for line in vectors("binary-delta") {
+        let words = words(line);
+        let (topic, sequence) = (number(&words, "topic") as u32, number(&words, "sequence"));
+        let base = Sequence::new(number(&words, "base")).expect("small");
+        let kind: PayloadKind = words["kind"].parse().expect("a kind");
+        let crc = number(&words, "crc") as u32;
+        let delta = DeltaKind::from_name(&words["delta"]).expect("a kind of delta");
+        let bytes = payload(&words["bytes"]);
+        let told = publication(kind, b"", sequence);
+        let mut written = Vec::new();
+        let to_write = DeltaRef { base, kind: delta, crc, bytes: &bytes };
+        binary::append_delta(topic, &told, &to_write, &mut written);
+        assert_eq!(written, hex(&words["record"]), "{line}");
+        let read = binary::decode_server_message(&written, &limits).expect(line);
+        let (topic, sequence) = (TopicRef::Number(topic), told.sequence());
+        let bytes = bytes.into();
+        assert_eq!(read, [ServerRecord::Delta { topic, sequence, base, kind, delta, crc, bytes }]);
+    }
+    for line in vectors("binary-fragment") {
+        let words = words(line);
+        let kind: PayloadKind = words["kind"].parse().expect("a kind");
+        let told = publication(kind, &payload(&words["payload"]), number(&words, "sequence"));
+        let piece = number(&words, "start") as usize..number(&words, "end") as usize;
+        let mut written = Vec::new();
+        let topic = number(&words, "topic") as u32;
+        binary::append_fragment(topic, &told, piece.clone(), &mut written);
+        assert_eq!(written, hex(&words["record"]), "{line}");
+        let read = binary::decode_server_message(&written, &limits).expect(line);
+        let expected = ServerRecord::Fragment {
+            topic: TopicRef::Number(topic),
+            sequence: told.sequence(),
+            kind,
+            total: told.payload().len() as u64,
+            offset: piece.start as u64,
+            bytes: told.payload()[piece].into(),
+        };
+        assert_eq!(read, [expected]);
     }
 }
 

@@ -27,6 +27,7 @@ impl Access {
             }),
             Anonymous::None => None,
         };
+        let anonymous = anonymous.map(|it| Principal { rates: config.anonymous_rates, ..it });
         let tokens = config
             .tokens
             .iter()

@@ -1,7 +1,9 @@
 //! What WebSocket peers say, and what the hub is asked for it.
 
 use engine::{Io, Sent, Socket};
-use model::{Action, Code, Command, CommandId, Event, Hello, Principal, Refusal, Selector};
+use model::{
+    Action, Code, Command, CommandId, Event, Hello, Principal, Refusal, Selector, SubscribeOptions,
+};
 use protocol::native::binary::{self, Decoded, IsBinary};
 use protocol::native::{Undecoded, json};
 use protocol::websocket::{
@@ -10,6 +12,7 @@ use protocol::websocket::{
 
 use crate::connection::{Connection, Native, State};
 use crate::encoder::Manner;
+use crate::payloads::compile;
 use crate::publish::PendingPublish;
 use crate::shard::Shard;
 
@@ -100,6 +103,7 @@ impl<I: Io> Shard<I> {
                 match command {
                     Command::Hello(hello) => self.handle_hello(socket, id, hello, is_first),
                     Command::Subscribe(wanted) => check_read(&principal, &wanted.selectors)
+                        .and_then(|()| check_filter(&wanted.options))
                         .and_then(|()| match wanted.name {
                             Some(_) => self.subscribe_by_name(socket, &principal, id, wanted),
                             None => self.hub.subscribe(session, id, wanted),
@@ -149,7 +153,7 @@ impl<I: Io> Shard<I> {
             Some(token) => Some(self.access.principal(Some(token))?),
             None => None,
         };
-        let (node, shard) = (self.config.name.clone(), self.index.0);
+        let node = self.config.name.clone();
         let payload_bytes_max = self.config.limits.payload_bytes_max;
         let Some(connection) = self.connection(socket) else { return Ok(()) };
         let serial = connection.serial;
@@ -158,18 +162,27 @@ impl<I: Io> Shard<I> {
         if let Some(principal) = principal {
             native.principal = principal;
         }
+        let rates = native.principal.rates;
         let mut manner = Manner::of(self.hub.encoding(session));
         manner.encoding = manner.encoding.with_batch(hello.batch);
+        manner.has_fragments = hello.fragments;
         self.hub.set_encoding(session, manner.index());
+        self.hub.set_rates(session, rates.stricter(hello.rates), self.now);
+        let session_name = self.session_name(serial);
         let welcome = Event::Welcome {
             id,
-            session: format!("{node}-{shard}-{serial}"),
+            session: session_name,
             node,
             version: VERSION.into(),
             payload_bytes_max,
         };
         self.hub.tell(session, &welcome);
         Ok(())
+    }
+
+    /// The public name of the session on the connection with this serial.
+    pub(crate) fn session_name(&self, serial: u32) -> String {
+        format!("{}-{}-{serial}", self.config.name, self.index.0)
     }
 
     fn tell_native(&mut self, socket: Socket, messages: &[u8]) {
@@ -264,6 +277,10 @@ fn echo_message(
         Some(deflater) => writer.finish_deflated(opcode, deflater, out),
         None => writer.finish(opcode, out),
     }
+}
+
+fn check_filter(options: &SubscribeOptions) -> Result<(), Refusal> {
+    options.filter.as_deref().map_or(Ok(()), |text| compile(text).map(drop))
 }
 
 fn check_read(principal: &Principal, selectors: &[Selector]) -> Result<(), Refusal> {

@@ -2,40 +2,50 @@
 
 use std::cell::RefCell;
 
-use hub::{Encoder, EncodingIndex, Form, Record};
-use model::Event;
-use protocol::native::{Encoding, MessageBuilder};
+use hub::{Delta, Encoder, EncodingIndex, Form, Payloads, Record};
+use model::{DeltaKind, Event, Publication, TopicName};
+use protocol::native::{DeltaRef, Encoding, MessageBuilder};
 use protocol::websocket::{Deflater, WINDOW_BITS};
 
 use crate::config::CompressionConfig;
+use crate::payloads::{Filter, PayloadReader, compile, difference, entity};
 
 /// How a session is spoken to: its encoding, and whether its messages are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Manner {
     pub encoding: Encoding,
     pub is_deflated: bool,
+    /// Large payloads come in pieces.
+    pub has_fragments: bool,
 }
 
 /// In the hub's name for it: beside the number of the encoding.
 const DEFLATED: u8 = 0x80;
+const FRAGMENTS: u8 = 0x40;
 
 impl Manner {
     /// The hub's name for it.
     pub(crate) fn index(self) -> EncodingIndex {
-        EncodingIndex(self.encoding as u8 | if self.is_deflated { DEFLATED } else { 0 })
+        let deflated = if self.is_deflated { DEFLATED } else { 0 };
+        let fragments = if self.has_fragments { FRAGMENTS } else { 0 };
+        EncodingIndex(self.encoding as u8 | deflated | fragments)
     }
 
     /// What is behind the hub's name.
     pub(crate) fn of(index: EncodingIndex) -> Self {
-        let encoding = Encoding::from_number(index.0 & !DEFLATED);
+        let encoding = Encoding::from_number(index.0 & !(DEFLATED | FRAGMENTS));
         let encoding = encoding.expect("the hub only knows encodings that it was given");
-        Self { encoding, is_deflated: index.0 & DEFLATED != 0 }
+        Self {
+            encoding,
+            is_deflated: index.0 & DEFLATED != 0,
+            has_fragments: index.0 & FRAGMENTS != 0,
+        }
     }
 }
 
 /// Turns the hub's records into WebSocket messages of the native dialect.
-#[derive(Debug)]
 pub(crate) struct NativeEncoder {
+    payloads: PayloadReader,
     deflater: RefCell<Deflater>,
     deflate_bytes_min: usize,
 }
@@ -49,28 +59,75 @@ pub(crate) struct OpenMessage {
 impl NativeEncoder {
     pub(crate) fn new(config: &CompressionConfig) -> Self {
         let deflater = RefCell::new(Deflater::new(config.level, WINDOW_BITS));
-        Self { deflater, deflate_bytes_min: config.bytes_min }
+        Self { payloads: PayloadReader::new(), deflater, deflate_bytes_min: config.bytes_min }
+    }
+}
+
+impl Payloads for NativeEncoder {
+    type Filter = Option<Filter>;
+
+    fn filter(&self, text: &str) -> Option<Filter> {
+        compile(text).ok()
+    }
+
+    fn accepts(
+        &self,
+        filter: &Option<Filter>,
+        topic: &TopicName,
+        publication: &Publication,
+    ) -> bool {
+        filter.as_ref().is_some_and(|filter| self.payloads.accepts(filter, topic, publication))
+    }
+
+    fn entity(&self, pointer: &str, publication: &Publication) -> Option<Box<str>> {
+        entity(pointer, publication)
+    }
+
+    fn delta(
+        &self,
+        kind: DeltaKind,
+        base: &Publication,
+        next: &Publication,
+    ) -> Option<(Box<[u8]>, u32)> {
+        difference(kind, base, next).map(|made| (made.bytes, made.crc))
     }
 }
 
 impl Encoder for NativeEncoder {
     type Message = OpenMessage;
 
+    fn fragments(&self, encoding: EncodingIndex) -> bool {
+        Manner::of(encoding).has_fragments
+    }
+
     fn batches(&self, encoding: EncodingIndex) -> bool {
         Manner::of(encoding).encoding.batches()
     }
 
     fn begin(&self, encoding: EncodingIndex, out: &mut Vec<u8>) -> OpenMessage {
-        let Manner { encoding, is_deflated } = Manner::of(encoding);
+        let Manner { encoding, is_deflated, .. } = Manner::of(encoding);
         OpenMessage { builder: MessageBuilder::begin(encoding, out), is_deflated }
     }
 
     fn append(&self, message: &mut OpenMessage, record: Record<'_>, out: &mut Vec<u8>) {
         let encoding = message.builder.next_record(out);
+        if let Record::Publication { compress, .. }
+        | Record::Delta { compress, .. }
+        | Record::Fragment { compress, .. } = record
+        {
+            message.is_deflated &= compress;
+        }
         append_record(encoding, record, out);
     }
 
-    fn append_made(&self, message: &mut OpenMessage, made: &[u8], out: &mut Vec<u8>) {
+    fn append_made(
+        &self,
+        message: &mut OpenMessage,
+        made: &[u8],
+        compress: bool,
+        out: &mut Vec<u8>,
+    ) {
+        message.is_deflated &= compress;
         message.builder.next_record(out);
         out.extend_from_slice(made);
     }
@@ -92,9 +149,18 @@ impl Encoder for NativeEncoder {
 
 fn append_record(encoding: Encoding, record: Record<'_>, out: &mut Vec<u8>) {
     match record {
-        Record::Publication { topic, number, publication, form } => {
+        Record::Publication { topic, number, publication, form, .. } => {
             let is_next = form == Form::Short;
             encoding.append_publication(topic, number, publication, is_next, out);
+        }
+        Record::Delta { topic, number, publication, delta, .. } => {
+            let Delta { base, kind, bytes, crc } = delta;
+            let delta = DeltaRef { base: *base, kind: *kind, crc: *crc, bytes };
+            encoding.append_delta(topic, number, publication, &delta, out);
+        }
+        Record::Fragment { topic, number, publication, piece, .. } => {
+            let piece = piece.start..piece.end;
+            encoding.append_fragment(topic, number, publication, piece, out);
         }
         Record::Topic(topic) => encoding.append_event(&Event::Topic(topic.clone()), out),
         Record::Event(event) => encoding.append_event(event, out),

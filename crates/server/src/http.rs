@@ -201,6 +201,7 @@ impl<I: Io> Shard<I> {
         let checked = self.check_origin(head).and_then(|()| {
             let handshake = accept_handshake(head)?;
             self.check_room()?;
+            self.check_memory()?;
             let principal = match token {
                 Some(token) => self.access.principal(Some(token))?,
                 None => self.access.welcome(),
@@ -221,8 +222,10 @@ impl<I: Io> Shard<I> {
         // Fewer bits would need a compressor for each size of window.
         let is_full = |deflate: &Deflate| deflate.window_bits == WINDOW_BITS;
         handshake.deflate = handshake.deflate.filter(is_full);
-        let manner = Manner { encoding, is_deflated: handshake.deflate.is_some() };
+        let manner =
+            Manner { encoding, is_deflated: handshake.deflate.is_some(), has_fragments: false };
         let session = self.hub.open_session(socket.0, manner.index());
+        self.hub.set_rates(session, principal.rates, self.now);
         let mut answer = Vec::new();
         encode_handshake_response(&handshake, &mut answer);
         self.hub.tell_bytes(session, &answer);

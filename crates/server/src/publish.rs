@@ -1,9 +1,9 @@
 //! Publications on their way: from whoever sent them to the topic's home and back with a position.
 
-use admin::{Published, Question, Value};
+use admin::{Published, Question, Slow, Value};
 use backbone::Ticket;
 use engine::{Io, Socket};
-use hub::{ShardIndex, home_shard};
+use hub::{ShardIndex, SlowSession, home_shard};
 use model::{
     Action, Code, CommandId, Draft, Event, HistoryQuery, Position, Principal, Refusal, Selector,
     TopicName,
@@ -173,9 +173,25 @@ impl<I: Io> Shard<I> {
                 let listed = topics.map(|(topic, position)| admin::Listed { topic, position });
                 let _ = answer.send(listed.collect());
             }
+            Question::Slow { limit, answer } => {
+                let slow = self.hub.slow_sessions(limit).into_iter();
+                let _ = answer.send(slow.map(|session| self.shown_slow(session)).collect());
+            }
             Question::Counters { answer } => {
                 let _ = answer.send(self.counters());
             }
         }
+    }
+
+    fn shown_slow(&self, slow: SlowSession) -> Slow {
+        let SlowSession { link, lag_ms, lag_bytes, lag_count, topic, is_throttled } = slow;
+        let connection = self.connections.get(link as usize);
+        let serial = connection.map_or(0, |open| open.serial);
+        let principal = match connection.map(|open| &open.state) {
+            Some(State::Native(native)) => native.principal.name.clone(),
+            _ => String::new(),
+        };
+        let session = self.session_name(serial);
+        Slow { session, principal, lag_ms, lag_bytes, lag_count, topic, is_throttled }
     }
 }

@@ -20,6 +20,7 @@ use crate::access::Access;
 use crate::api::MailedShards;
 use crate::config::Config;
 use crate::mail::ShardMail;
+use crate::memory::{Governor, SharedPressure};
 use crate::shard::{Shard, ShardParts, moment};
 use crate::store::{DiskParts, Store};
 
@@ -38,6 +39,7 @@ pub struct Server {
     is_ready: Arc<AtomicBool>,
     hiccups: Option<Arc<Hiccups>>,
     store: Option<Store>,
+    governor: Option<Governor>,
 }
 
 /// Why a server did not start.
@@ -77,6 +79,7 @@ struct Common {
     /// Descriptors from here on are not in a private table.
     first_closed: u32,
     sessions_max: usize,
+    pressure: SharedPressure,
 }
 
 impl Server {
@@ -106,6 +109,7 @@ impl Server {
         let config = Arc::new(config);
         let common = Common {
             sessions_max: sessions_per_shard(&config, shard_count),
+            pressure: SharedPressure::default(),
             access: Arc::clone(&access),
             clock,
             epoch: Epoch::new(&epoch),
@@ -121,6 +125,8 @@ impl Server {
             true => Some(Hiccups::start().map_err(no_descriptor)?),
             false => None,
         };
+        let governor = Governor::start(config.limits.memory_bytes_max, &common.pressure)
+            .map_err(|error| cannot("watch the memory", error, "free some memory"))?;
         let (address, shards) = start_shards(&common, &wakers, boxes, disks)?;
         let shards_seen = MailedShards {
             peers: peers.clone(),
@@ -137,7 +143,7 @@ impl Server {
         is_ready.store(true, Ordering::Relaxed);
         let connections = common.sessions_max as u64 * u64::from(shard_count);
         tracing::info!(%address, shards = shard_count, connections, "listening");
-        Ok(Self { address, peers, shards, api: Some(api), is_ready, hiccups, store })
+        Ok(Self { address, peers, shards, api: Some(api), is_ready, hiccups, store, governor })
     }
 
     /// Where it listens.
@@ -171,6 +177,9 @@ impl Server {
         }
         if let Some(hiccups) = self.hiccups.take() {
             hiccups.stop();
+        }
+        if let Some(governor) = self.governor.take() {
+            governor.stop();
         }
         if let Some(store) = self.store.take() {
             store.close();
@@ -255,6 +264,7 @@ fn run_shard(
         api: Some(common.api.clone()),
         epoch: common.epoch.clone(),
         disk,
+        pressure: common.pressure.clone(),
         now: moment(common.clock.now()),
     });
     while let Some(timeout) = shard.turn(moment(common.clock.now())) {

@@ -10,7 +10,7 @@ use backbone::{
 };
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
 use hub::{Chunks, Hub, HubMail, HubOptions, Outlet, ShardIndex};
-use model::{AckLevel, Code, Epoch, Moment, Position, Refusal, TopicName};
+use model::{AckLevel, Code, Epoch, Moment, Position, Refusal, TopicName, TopicPolicy};
 use protocol::websocket::Inflater;
 use slab::Slab;
 use tokio::sync::mpsc;
@@ -21,6 +21,7 @@ use crate::connection::{Connection, State};
 use crate::encoder::NativeEncoder;
 use crate::history::PendingRead;
 use crate::mail::ShardMail;
+use crate::memory::SharedPressure;
 use crate::publish::PendingPublish;
 use crate::store::DiskParts;
 use crate::subscribers::Subscribers;
@@ -57,6 +58,9 @@ pub struct Shard<I> {
     /// Connections beyond this many get no session, only ordinary answers.
     pub(crate) sessions_max: usize,
     pub(crate) now: Moment,
+    pub(crate) pressure: SharedPressure,
+    /// When memory was shed last.
+    pub(crate) relieved_at: Duration,
     swept_at: u32,
     is_stopping: bool,
     counters: ShardCounters,
@@ -97,6 +101,8 @@ pub struct ShardParts<I> {
     pub epoch: Epoch,
     /// Its share of the durable store, if there is one.
     pub disk: Option<DiskParts>,
+    /// How short memory is.
+    pub pressure: SharedPressure,
     /// The time now.
     pub now: Moment,
 }
@@ -162,6 +168,7 @@ impl<I: Io> Shard<I> {
             api,
             epoch,
             disk,
+            pressure,
             now,
         } = parts;
         let options = HubOptions {
@@ -170,6 +177,7 @@ impl<I: Io> Shard<I> {
             audiences: config.engine.audiences,
             limits: config.limits.clone(),
             policies: config.policies.clone(),
+            default_policy: TopicPolicy::default(),
         };
         let memory = MemoryBackbone::new(epoch.clone(), &config.limits);
         let mut hub = Hub::new(options, NativeEncoder::new(&config.compression));
@@ -198,6 +206,8 @@ impl<I: Io> Shard<I> {
             serials: 0,
             sessions_max,
             now,
+            pressure,
+            relieved_at: Duration::ZERO,
             swept_at: now.coarse_seconds(),
             is_stopping: false,
             counters: ShardCounters::default(),
@@ -239,6 +249,7 @@ impl<I: Io> Shard<I> {
         self.take_mail();
         self.run_backbone();
         self.sweep_if_due();
+        self.relieve_memory();
         self.send_mail();
         let has_more = self.flush();
         self.fetch_pages();
@@ -253,10 +264,12 @@ impl<I: Io> Shard<I> {
         const RETRY: Duration = Duration::from_millis(1);
         let must_retry = self.waiting.iter().any(|waiting| !waiting.is_empty())
             || self.hub.has_lapped_followers();
+        let due = self.hub.due_at().map(|at| at.saturating_sub(now.elapsed));
+        let idle = due.map_or(IDLE, |due| due.min(IDLE));
         match (has_more || self.has_readable_unread(), must_retry || !self.closing.is_empty()) {
             (true, _) => Some(Duration::ZERO),
-            (false, true) => Some(RETRY),
-            (false, false) => Some(IDLE),
+            (false, true) => Some(idle.min(RETRY)),
+            (false, false) => Some(idle),
         }
     }
 
@@ -375,7 +388,7 @@ impl<I: Io> Shard<I> {
 
     fn flush(&mut self) -> bool {
         let mut wire = Wire { io: &mut self.io, broken: Vec::new() };
-        let has_more = self.hub.flush(&mut wire, SENDS_PER_TURN);
+        let has_more = self.hub.flush(&mut wire, SENDS_PER_TURN, self.now);
         for socket in wire.broken {
             self.drop_connection(socket);
         }
@@ -590,7 +603,16 @@ impl<I: Io> Shard<I> {
             deliveries: hub.deliveries,
             delivered: hub.delivered,
             records_encoded: hub.records_encoded,
+            deltas: hub.deltas,
             conflated: hub.conflated,
+            filtered: hub.filtered,
+            rests: hub.rests,
+            lagged_unsubscribes: hub.lagged_unsubscribes,
+            stalled_sessions: hub.stalled_sessions,
+            recent_bytes: hub.recent_bytes,
+            shed_bytes: hub.shed_bytes,
+            memory_pressure: self.pressure.get() as u64,
+            batches_held: hub.batches_held,
             gaps: hub.gaps,
             stalls: hub.stalls,
             lapped_sessions: hub.lapped_sessions,

@@ -149,6 +149,7 @@ impl World {
                 api: None,
                 epoch: Epoch::new("memory"),
                 disk: Some(DiskParts { store, epoch: Epoch::new("disk"), topics }),
+                pressure: server::SharedPressure::default(),
                 now: self.now(),
             })
         };

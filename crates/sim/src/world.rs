@@ -87,6 +87,7 @@ impl World {
                 api: None,
                 epoch: Epoch::new("sim"),
                 disk: None,
+                pressure: server::SharedPressure::default(),
                 now: Moment { elapsed: Duration::ZERO, unix_ms: 0 },
             })
         };

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use std::num::NonZeroU32;
+
 use clap::{Parser, Subcommand};
 
 /// Real-time data push server: live data from publishers to millions of clients.
@@ -139,6 +141,24 @@ pub(crate) struct SubArgs {
     /// Ends after so many publications.
     #[arg(long)]
     pub count: Option<u64>,
+    /// What may be skipped: off, lagging (while behind), always (with --interval-ms), or unsubscribe.
+    #[arg(long, default_value = "off")]
+    pub conflation: String,
+    /// Milliseconds between two batches at least.
+    #[arg(long, default_value_t = 0)]
+    pub interval_ms: u64,
+    /// How differences are told, instead of whole values: none, vcdiff or json-patch.
+    #[arg(long, default_value = "none")]
+    pub delta: String,
+    /// Only what this CEL expression accepts, such as "data.price > 100.0".
+    #[arg(long)]
+    pub filter: Option<String>,
+    /// Bytes a second that the server sends at most.
+    #[arg(long)]
+    pub bytes_per_second: Option<NonZeroU32>,
+    /// Publications a second that the server sends at most.
+    #[arg(long)]
+    pub messages_per_second: Option<NonZeroU32>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions, Update};
 use indicatif::{ProgressBar, ProgressStyle};
-use model::{Draft, Limits, Payload, PayloadKind, TopicName};
+use model::{Draft, Limits, Payload, PayloadKind, Rates, TopicName};
 use serde_json::json;
 
 use crate::args::{PubArgs, Remote};
@@ -16,7 +16,13 @@ const WINDOW: usize = 256;
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) fn connect(remote: &Remote) -> Result<Client, (Failure, String)> {
+    connect_with(remote, Rates::default())
+}
+
+/// Connects as a client that wants to be sent at most so much.
+pub(crate) fn connect_with(remote: &Remote, rates: Rates) -> Result<Client, (Failure, String)> {
     let options = ClientOptions {
+        rates,
         token: remote.token.clone(),
         name: Some("tidegate-cli".into()),
         seed: engine::random_seed(),

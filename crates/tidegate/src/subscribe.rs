@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use client::{Client, Message, Update};
 use model::{
-    CommandId, Limits, PayloadKind, Position, Selector, Start, Subscribe, SubscribeOptions,
-    SubscriberName, TopicName,
+    CommandId, Conflation, DeltaKind, Limits, PayloadKind, Position, Rates, Selector, Start,
+    Subscribe, SubscribeOptions, SubscriberName, TopicName,
 };
 use serde_json::json;
 
 use crate::args::{Remote, SubArgs};
-use crate::publish::connect;
+use crate::publish::connect_with;
 use crate::{Failure, Outcome, print_line};
 
 pub(crate) fn subscribe(remote: &Remote, args: &SubArgs) -> Outcome {
@@ -24,8 +24,9 @@ pub(crate) fn subscribe(remote: &Remote, args: &SubArgs) -> Outcome {
     let name = args.name.as_deref().map(name_of).transpose()?;
     let usual = if name.is_some() { "all" } else { "snapshot" };
     let start = start_of(args.from.as_deref().unwrap_or(usual))?;
-    let mut client = connect(remote)?;
-    let (positions, options) = (Vec::new(), SubscribeOptions::default());
+    let (positions, options) = (Vec::new(), options_of(args)?);
+    let rates = Rates { bytes: args.bytes_per_second, messages: args.messages_per_second };
+    let mut client = connect_with(remote, rates)?;
     client.subscribe(Subscribe { selectors, start, positions, name: name.clone(), options });
     let mut printed = name.map(Printed::new);
     let mut left = args.count.unwrap_or(u64::MAX);
@@ -52,6 +53,12 @@ pub(crate) fn subscribe(remote: &Remote, args: &SubArgs) -> Outcome {
             }
             Some(Update::Disconnected { why, pause }) => {
                 eprintln!("{why}; next attempt in {} ms", pause.as_millis());
+            }
+            Some(Update::Lag(0)) => eprintln!("up to date again"),
+            Some(Update::Lag(ms)) => eprintln!("{ms} ms behind"),
+            Some(Update::TakenAway(selectors)) => {
+                let names: Vec<&str> = selectors.iter().map(Selector::as_str).collect();
+                eprintln!("no longer subscribed to {}: too far behind", names.join(", "));
             }
             Some(Update::Resumed { topic, recovered }) => {
                 let how = if recovered { "everything follows" } else { "with a gap" };
@@ -123,6 +130,23 @@ fn name_of(text: &str) -> Result<SubscriberName, (Failure, String)> {
     SubscriberName::parse(text).ok_or_else(|| {
         let text = format!("cannot subscribe as `{text}`: a name has 1 to 64 of A-Z a-z 0-9 . _ -");
         (Failure::Refused, text)
+    })
+}
+
+fn options_of(args: &SubArgs) -> Result<SubscribeOptions, (Failure, String)> {
+    let refused = |option: &str, given: &str, known: &str| {
+        (Failure::Refused, format!("cannot use `{given}` for {option}: say {known}"))
+    };
+    let (conflation, delta) = (&args.conflation, &args.delta);
+    Ok(SubscribeOptions {
+        conflation: Conflation::from_name(conflation).ok_or_else(|| {
+            refused("--conflation", conflation, "off, lagging, always or unsubscribe")
+        })?,
+        interval: Duration::from_millis(args.interval_ms),
+        priority: 0,
+        delta: DeltaKind::from_name(delta)
+            .ok_or_else(|| refused("--delta", delta, "none, vcdiff or json-patch"))?,
+        filter: args.filter.as_deref().map(Into::into),
     })
 }
 

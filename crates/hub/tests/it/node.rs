@@ -4,25 +4,61 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use model::{
-    Epoch, Event, Limits, Moment, Payload, PayloadKind, PolicyRule, Position, Publication,
-    Selector, Sequence, Start, Subscribe, SubscribeOptions, TopicName, Unsubscribe,
+    DeltaKind, Epoch, Event, Limits, Moment, Payload, PayloadKind, PolicyRule, Position,
+    Publication, Rates, Selector, Sequence, Start, Subscribe, SubscribeOptions, TopicName,
+    TopicPolicy, Unsubscribe,
 };
 use tidegate_hub::{
-    Encoder, EncodingIndex, Form, Hub, HubMail, HubOptions, Outlet, Record, Sent, SessionIndex,
-    ShardIndex, home_shard,
+    Encoder, EncodingIndex, Form, Hub, HubMail, HubOptions, Outlet, Payloads, Record, Sent,
+    SessionIndex, ShardIndex, home_shard,
 };
 
 pub const SINGLE: EncodingIndex = EncodingIndex(0);
 pub const BATCHED: EncodingIndex = EncodingIndex(1);
+pub const FRAGMENTED: EncodingIndex = EncodingIndex(2);
 
 /// Messages of four bytes of length and lines of text; encoding 1 puts several lines in one.
 pub struct LineEncoder;
+
+impl Payloads for LineEncoder {
+    type Filter = String;
+
+    fn filter(&self, text: &str) -> String {
+        text.to_owned()
+    }
+
+    /// Accepts texts that end with the filter's text.
+    fn accepts(&self, filter: &String, _topic: &TopicName, publication: &Publication) -> bool {
+        publication.payload().ends_with(filter.as_bytes())
+    }
+
+    /// A publication is about its first two letters.
+    fn entity(&self, _pointer: &str, publication: &Publication) -> Option<Box<str>> {
+        let letters = publication.payload().get(..2)?;
+        Some(String::from_utf8_lossy(letters).into_owned().into_boxed_str())
+    }
+
+    /// What is after the first two letters.
+    fn delta(
+        &self,
+        _kind: DeltaKind,
+        base: &Publication,
+        next: &Publication,
+    ) -> Option<(Box<[u8]>, u32)> {
+        let is_similar = base.payload().get(..2)? == next.payload().get(..2)?;
+        is_similar.then(|| (next.payload()[2..].into(), 0))
+    }
+}
 
 impl Encoder for LineEncoder {
     type Message = usize;
 
     fn batches(&self, encoding: EncodingIndex) -> bool {
-        encoding == BATCHED
+        encoding.0 & 1 == 1
+    }
+
+    fn fragments(&self, encoding: EncodingIndex) -> bool {
+        encoding.0 & 2 == 2
     }
 
     fn begin(&self, _encoding: EncodingIndex, out: &mut Vec<u8>) -> usize {
@@ -34,7 +70,7 @@ impl Encoder for LineEncoder {
         self.record(SINGLE, record, out);
     }
 
-    fn append_made(&self, _message: &mut usize, made: &[u8], out: &mut Vec<u8>) {
+    fn append_made(&self, _message: &mut usize, made: &[u8], _compress: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(made);
     }
 
@@ -45,6 +81,16 @@ impl Encoder for LineEncoder {
                 let text = String::from_utf8_lossy(publication.payload()).into_owned();
                 format!("publication {topic} {} {form} {text}\n", publication.sequence())
             }
+            Record::Delta { topic, publication, delta, .. } => {
+                let (base, text) = (delta.base, String::from_utf8_lossy(&delta.bytes));
+                format!("delta {topic} {} {base} {text}\n", publication.sequence())
+            }
+            Record::Fragment { topic, publication, piece, .. } => {
+                let payload = publication.payload();
+                let text = String::from_utf8_lossy(&payload[piece.start..piece.end]).into_owned();
+                let (sequence, total) = (publication.sequence(), payload.len());
+                format!("fragment {topic} {sequence} {} {total} {text}\n", piece.start)
+            }
             Record::Topic(topic) => format!("start {} {}\n", topic.topic, topic.start),
             Record::Event(Event::Subscribed(subscribed)) => {
                 let starts = subscribed.topics.iter();
@@ -52,7 +98,12 @@ impl Encoder for LineEncoder {
                 format!("subscribed\n{}", starts.collect::<String>())
             }
             Record::Event(Event::Gap(gap)) => format!("gap {} {}\n", gap.topic, gap.to),
+            Record::Event(Event::Unsubscribed { selectors, has_lagged: true, .. }) => {
+                let names: Vec<&str> = selectors.iter().map(Selector::as_str).collect();
+                format!("taken {}\n", names.join(","))
+            }
             Record::Event(Event::Unsubscribed { .. }) => "unsubscribed\n".to_owned(),
+            Record::Event(Event::Lag { ms }) => format!("lag {ms}\n"),
             Record::Event(other) => format!("other {other:?}\n"),
         };
         out.extend_from_slice(line.as_bytes());
@@ -106,6 +157,10 @@ pub struct Node {
     pub wires: Vec<Wire>,
     pub heads: BTreeMap<TopicName, Sequence>,
     pub readers: Vec<Option<Reader>>,
+    /// The time, which stands still unless it is moved.
+    pub now: Moment,
+    /// What was published: topic, sequence, text.
+    pub published: Vec<(TopicName, Sequence, String)>,
     mailboxes: Vec<VecDeque<(ShardIndex, HubMail)>>,
     waiting: Vec<Vec<VecDeque<HubMail>>>,
     mailbox_len_max: usize,
@@ -127,6 +182,7 @@ impl Node {
                 audiences: true,
                 limits: limits.clone(),
                 policies: policies.clone(),
+                default_policy: TopicPolicy::default(),
             };
             Hub::new(options, LineEncoder)
         };
@@ -135,6 +191,8 @@ impl Node {
             wires: (0..shards).map(|_| Wire::default()).collect(),
             heads: BTreeMap::new(),
             readers: Vec::new(),
+            now: moment(),
+            published: Vec::new(),
             mailboxes: (0..shards).map(|_| VecDeque::new()).collect(),
             waiting: vec![vec![VecDeque::new(); shards]; shards],
             mailbox_len_max: mail,
@@ -168,7 +226,27 @@ impl Node {
         }
     }
 
+    pub fn pass(&mut self, time: Duration) {
+        self.now.elapsed += time;
+        self.now.unix_ms += time.as_millis() as u64;
+    }
+
+    pub fn throttle(&mut self, reader: usize, rates: Rates) {
+        let Some(known) = &self.readers[reader] else { return };
+        self.hubs[known.shard].set_rates(known.session, rates, self.now);
+    }
+
     pub fn subscribe(&mut self, reader: usize, selectors: &[&str], start: Start) {
+        self.subscribe_with(reader, selectors, start, SubscribeOptions::default());
+    }
+
+    pub fn subscribe_with(
+        &mut self,
+        reader: usize,
+        selectors: &[&str],
+        start: Start,
+        options: SubscribeOptions,
+    ) {
         let selectors: Vec<Selector> = selectors.iter().map(|text| self.selector(text)).collect();
         let Some(known) = &mut self.readers[reader] else { return };
         for selector in &selectors {
@@ -176,7 +254,6 @@ impl Node {
                 known.selectors.push(selector.clone());
             }
         }
-        let options = SubscribeOptions::default();
         let wanted = Subscribe { selectors, start, positions: Vec::new(), name: None, options };
         self.hubs[known.shard].subscribe(known.session, None, wanted).expect("within limits");
     }
@@ -189,7 +266,8 @@ impl Node {
         }
         known.selectors.retain(|kept| *kept != selector);
         let unwanted = Unsubscribe { selectors: vec![selector] };
-        self.hubs[known.shard].unsubscribe(known.session, None, unwanted).expect("subscribed");
+        // It may have been taken away meanwhile.
+        let _ = self.hubs[known.shard].unsubscribe(known.session, None, unwanted);
     }
 
     pub fn publish(&mut self, name: &str, text: &str) {
@@ -198,16 +276,17 @@ impl Node {
         *head = head.next();
         let position = Position { epoch: self.epoch.clone(), sequence: *head };
         let payload = Payload::new(PayloadKind::Text, text.as_bytes());
-        let publication = Publication::new(payload, *head, moment());
+        let publication = Publication::new(payload, *head, self.now);
+        self.published.push((topic.clone(), *head, text.to_owned()));
         let home = home_shard(&topic, self.hubs.len() as u16);
         let hub = &mut self.hubs[usize::from(home.0)];
-        hub.handle_kept(&topic, &position, publication, moment());
+        hub.handle_kept(&topic, &position, publication, self.now);
     }
 
     /// One turn of a shard: mail, answers of the backbone, mail out, flush.
     pub fn turn(&mut self, shard: usize, budget: usize) -> bool {
         while let Some((from, mail)) = self.mailboxes[shard].pop_front() {
-            self.hubs[shard].handle_mail(from, mail, moment());
+            self.hubs[shard].handle_mail(from, mail, self.now);
         }
         while let Some(topic) = self.hubs[shard].poll_ask() {
             let sequence = self.heads.get(&topic).copied().unwrap_or(Sequence::START);
@@ -215,7 +294,7 @@ impl Node {
             self.hubs[shard].handle_head(&topic, &position);
         }
         self.send_mail(shard);
-        self.hubs[shard].flush(&mut self.wires[shard], budget)
+        self.hubs[shard].flush(&mut self.wires[shard], budget, self.now)
     }
 
     fn send_mail(&mut self, shard: usize) {
@@ -258,7 +337,7 @@ impl Node {
         for reader in 0..self.readers.len() {
             self.give_room(reader, usize::MAX / 4);
         }
-        for _ in 0..10_000 {
+        for _ in 0..100_000 {
             let mut is_busy = false;
             for shard in 0..self.hubs.len() {
                 is_busy |= self.turn(shard, 100);
@@ -266,9 +345,12 @@ impl Node {
             let has_mail = self.mailboxes.iter().any(|mailbox| !mailbox.is_empty())
                 || self.waiting.iter().flatten().any(|waiting| !waiting.is_empty())
                 || self.hubs.iter().any(Hub::has_lapped_followers);
-            if !is_busy && !has_mail {
-                return;
+            if is_busy || has_mail {
+                continue;
             }
+            let due = self.hubs.iter().filter_map(Hub::due_at).min();
+            let Some(due) = due else { return };
+            self.pass(due.saturating_sub(self.now.elapsed));
         }
         panic!("the node does not come to rest");
     }

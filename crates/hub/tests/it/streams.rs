@@ -245,7 +245,7 @@ fn a_stalled_session_with_conflation_gets_only_the_newest_of_each_topic() {
     let limits = Limits::default();
     let rules = vec![PolicyRule {
         selector: Selector::parse("#", &limits).expect("valid"),
-        policy: TopicPolicy { conflation: Conflation::Lagging, ..TopicPolicy::default() },
+        policy: TopicPolicy { conflation: Some(Conflation::Lagging), ..TopicPolicy::default() },
     }];
     let mut node = Node::new(1, limits, rules, 100);
     let reader = node.open(0, SINGLE, 1 << 20);

@@ -6,7 +6,7 @@ mod text;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use model::{Anonymous, Limits, PolicyRule, Principal};
+use model::{Anonymous, Limits, PolicyRule, Principal, Rates};
 
 pub use parse::{ConfigError, load, parse};
 pub use text::{default_text, reference};
@@ -85,6 +85,8 @@ pub struct AccessConfig {
     pub anonymous: Anonymous,
     /// Origins of pages that may connect, besides the server's own.
     pub origins: Vec<String>,
+    /// How much each session of a peer without a token is sent at most.
+    pub anonymous_rates: Rates,
     /// Tokens and their owners.
     pub tokens: Vec<(String, Principal)>,
 }

@@ -1,11 +1,13 @@
 //! Reading configuration text.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
 use model::{
-    AckLevel, Anonymous, Conflation, Lagged, Limits, PolicyRule, Principal, Selector, TopicPolicy,
+    AckLevel, Anonymous, Conflation, Lagged, Limits, PolicyRule, Principal, Rates, Selector,
+    TopicPolicy,
 };
 use toml::Spanned;
 use toml::de::DeTable;
@@ -76,8 +78,17 @@ struct Reader<'a> {
 type Table<'a> = DeTable<'a>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
-const SECTIONS: &[&str] =
-    &["server", "engine", "access", "topics", "limits", "diagnostics", "store"];
+const SECTIONS: &[&str] = &[
+    "server",
+    "engine",
+    "access",
+    "classes",
+    "topics",
+    "limits",
+    "compression",
+    "diagnostics",
+    "store",
+];
 const ENGINE_KEYS: &[&str] = &[
     "shards",
     "private_fd_tables",
@@ -98,7 +109,11 @@ const TOPIC_KEYS: &[&str] = &[
     "history_bytes",
     "memory_count",
     "memory_bytes",
+    "history_count_min",
     "conflation",
+    "conflation_key",
+    "interval_ms",
+    "compress",
     "lagged",
     "ack",
     "payload_bytes_max",
@@ -144,6 +159,12 @@ impl Reader<'_> {
 
     fn config(&self, table: &Table<'_>) -> Result<Config, ConfigError> {
         let mut config = Config::default();
+        let mut classes = Vec::new();
+        if let Some((_, value)) = table.iter().find(|(key, _)| key.get_ref() == "classes") {
+            for class in self.tables("classes", value)? {
+                classes.push(self.class(class)?);
+            }
+        }
         // Limits first: selectors and names obey them.
         if let Some((_, value)) = table.iter().find(|(key, _)| key.get_ref() == "limits") {
             self.limits(value, &mut config.limits)?;
@@ -152,7 +173,8 @@ impl Reader<'_> {
             match name {
                 "server" => self.server(value, &mut config)?,
                 "engine" => self.engine(value, &mut config.engine)?,
-                "access" => self.access(value, &mut config)?,
+                "access" => self.access(value, &classes, &mut config)?,
+                "classes" => {}
                 "topics" => {
                     for rule in self.tables(path, value)? {
                         config.policies.push(self.rule(rule, &config.limits)?);
@@ -254,8 +276,47 @@ impl Reader<'_> {
         })
     }
 
-    fn access(&self, value: &Value<'_>, config: &mut Config) -> Result<(), ConfigError> {
-        const KEYS: &[&str] = &["anonymous", "origins", "tokens"];
+    /// A class of sessions: its name, and how much each is sent at most.
+    fn class(&self, (table, at): (&Table<'_>, usize)) -> Result<(String, Rates), ConfigError> {
+        const KEYS: &[&str] = &["name", "bytes_per_second", "messages_per_second"];
+        let (mut class, mut rates) = (String::new(), Rates::default());
+        let rate = |path: &str, value: &Value<'_>| {
+            self.number(path, value, 1, u32::MAX.into()).map(NonZeroU32::new)
+        };
+        self.each(table, "classes", KEYS, |name, path, value| {
+            match name {
+                "name" => class = self.text(path, value)?.into(),
+                "bytes_per_second" => rates.bytes = rate(path, value)?,
+                "messages_per_second" => rates.messages = rate(path, value)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        if class.is_empty() {
+            let text = "an entry needs a `name`; add one such as name = \"phones\"";
+            return Err(self.error(at, "classes", text.into()));
+        }
+        Ok((class, rates))
+    }
+
+    fn rates_of(
+        &self,
+        path: &str,
+        value: &Value<'_>,
+        classes: &[(String, Rates)],
+    ) -> Result<Rates, ConfigError> {
+        let words: Vec<(&str, Rates)> =
+            classes.iter().map(|(name, rates)| (name.as_str(), *rates)).collect();
+        self.word(path, value, &words)
+    }
+
+    fn access(
+        &self,
+        value: &Value<'_>,
+        classes: &[(String, Rates)],
+        config: &mut Config,
+    ) -> Result<(), ConfigError> {
+        const KEYS: &[&str] = &["anonymous", "anonymous_class", "origins", "tokens"];
         let table = self.table("access", value)?;
         self.each(table, "access", KEYS, |name, path, value| {
             match name {
@@ -267,13 +328,16 @@ impl Reader<'_> {
                     ];
                     config.access.anonymous = self.word(path, value, &words)?;
                 }
+                "anonymous_class" => {
+                    config.access.anonymous_rates = self.rates_of(path, value, classes)?;
+                }
                 "origins" => {
                     config.access.origins =
                         self.texts(path, value)?.into_iter().map(|(text, _)| text.into()).collect();
                 }
                 "tokens" => {
                     for table in self.tables(path, value)? {
-                        config.access.tokens.push(self.token(table, &config.limits)?);
+                        config.access.tokens.push(self.token(table, classes, &config.limits)?);
                     }
                 }
                 _ => return Ok(false),
@@ -285,15 +349,17 @@ impl Reader<'_> {
     fn token(
         &self,
         (table, at): (&Table<'_>, usize),
+        classes: &[(String, Rates)],
         limits: &Limits,
     ) -> Result<(String, Principal), ConfigError> {
-        const KEYS: &[&str] = &["token", "name", "publish", "subscribe"];
+        const KEYS: &[&str] = &["token", "name", "class", "publish", "subscribe"];
         let mut token = String::new();
         let mut principal = Principal { everything: false, ..Principal::unlimited("") };
         self.each(table, "access.tokens", KEYS, |name, path, value| {
             match name {
                 "token" => token = self.text(path, value)?.into(),
                 "name" => principal.name = self.text(path, value)?.into(),
+                "class" => principal.rates = self.rates_of(path, value, classes)?,
                 "publish" => principal.publish = self.selectors(path, value, limits)?,
                 "subscribe" => principal.subscribe = self.selectors(path, value, limits)?,
                 _ => return Ok(false),
@@ -329,11 +395,41 @@ impl Reader<'_> {
                     policy.payload_bytes_max = Some(self.number(path, value, 1, 1 << 30)?);
                 }
                 "conflation" => {
-                    let words = [("off", Conflation::Off), ("lagging", Conflation::Lagging)];
-                    policy.conflation = self.word(path, value, &words)?;
+                    let modes = [
+                        Conflation::Off,
+                        Conflation::Lagging,
+                        Conflation::Always,
+                        Conflation::Unsubscribe,
+                    ];
+                    let words = modes.map(|mode| (mode.name(), mode));
+                    policy.conflation = Some(self.word(path, value, &words)?);
+                }
+                "conflation_key" => {
+                    let text = self.text(path, value)?;
+                    if !text.starts_with('/') {
+                        let why = "is no JSON pointer; write such as \"/symbol\"";
+                        return Err(self.error(
+                            value.span().start,
+                            path,
+                            format!("`{text}` {why}"),
+                        ));
+                    }
+                    policy.conflation_key = Some(text.into());
+                }
+                "interval_ms" => {
+                    let most = limits.interval_ms_max.as_millis() as u64;
+                    policy.interval = Duration::from_millis(self.number(path, value, 0, most)?);
+                }
+                "compress" => policy.compress = self.bool(path, value)?,
+                "history_count_min" => {
+                    policy.history_count_min = self.number(path, value, 0, 1 << 30)?;
                 }
                 "lagged" => {
-                    let words = [("gap", Lagged::Gap), ("close", Lagged::Close)];
+                    let words = [
+                        ("gap", Lagged::Gap),
+                        ("snapshot", Lagged::Snapshot),
+                        ("close", Lagged::Close),
+                    ];
                     policy.lagged = self.word(path, value, &words)?;
                 }
                 "memory_count" => policy.memory_count = self.number(path, value, 1, 1 << 30)?,
@@ -357,7 +453,8 @@ impl Reader<'_> {
         let names: Vec<&str> = Limits::catalogue().iter().map(|entry| entry.0).collect();
         let table = self.table("limits", value)?;
         self.each(table, "limits", &names, |name, path, value| {
-            Ok(limits.set(name, self.number(path, value, 1, 1 << 53)?))
+            let min = u64::from(name != "memory_bytes_max");
+            Ok(limits.set(name, self.number(path, value, min, 1 << 53)?))
         })
     }
 
@@ -518,7 +615,7 @@ mod tests {
         assert_eq!((config.name.as_str(), config.engine.shards), ("n1", Some(4)));
         assert_eq!(config.limits.payload_bytes_max, 1000);
         assert_eq!(config.limits.silence_ms, Duration::from_secs(5));
-        assert_eq!(config.policies[0].policy.conflation, Conflation::Lagging);
+        assert_eq!(config.policies[0].policy.conflation, Some(Conflation::Lagging));
         assert_eq!(config.access.tokens[0].1.name, "feeder");
         assert!(config.echo && !config.engine.private_fd_tables);
     }

@@ -27,7 +27,7 @@ const fn optional(name: &'static str, shown: &'static str, meaning: &'static str
     Setting { name, default: None, shown, meaning }
 }
 
-const SECTIONS: [Section; 7] = [
+const SECTIONS: [Section; 8] = [
     Section {
         name: "server",
         meaning: "The node and its address.",
@@ -120,6 +120,22 @@ token = "a long random text"
 name = "price-feed"
 publish = ["prices/#"]
 subscribe = []
+class = "phones"             # one of [[classes]]; none unless set
+
+[access]
+anonymous_class = "phones"   # the class of clients without a token; none unless set
+"##,
+    },
+    Section {
+        name: "classes",
+        meaning: "Classes of sessions, a list of tables: how much each session of a class is sent at most. A \
+                  client may ask for less in `hello`. Being throttled implies conflation, except in topics whose \
+                  policy says `conflation = \"off\"`.",
+        settings: &[],
+        example: r##"[[classes]]
+name = "phones"
+bytes_per_second = 20000     # unlimited unless set
+messages_per_second = 50     # unlimited unless set
 "##,
     },
     Section {
@@ -133,8 +149,16 @@ retain = true                # the newest publication is kept as the topic's val
 history_count = 100          # publications kept: in memory, or on disk with ack = "disk"
 history_bytes = 1048576      # payload bytes kept; on disk unlimited unless set
 history_age_ms = 3600000     # how old they grow; unlimited unless set
-conflation = "off"           # or "lagging": a slow client gets only the newest of each topic
-lagged = "gap"               # or "close": what happens beyond the history
+history_count_min = 1        # kept also where memory is short (memory_bytes_max)
+conflation = "off"           # nothing is skipped; "lagging": a slow client gets only the newest; "always": each
+                             # client gets only the newest of each interval; "unsubscribe": a client that lags
+                             # for lag_unsubscribe_ms reads the topic no more. Unless set: "lagging" where
+                             # history_count is 0 or 1, else "off"
+conflation_key = "/symbol"   # where JSON says what it is about: only that is replaced; unset
+interval_ms = 0              # the least time between two publications that readers are told of
+compress = true              # whether [compression] goes for it
+lagged = "gap"               # beyond the history: "gap" says what is missing, "snapshot" says it and goes on
+                             # with the newest, "close" closes the connection
 ack = "memory"               # or "disk": on disk before it is acknowledged or delivered
 memory_count = 1000          # with "disk": publications of the history that memory holds too
 memory_bytes = 1048576       # with "disk": payload bytes that memory holds too

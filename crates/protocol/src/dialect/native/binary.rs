@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use model::{
-    Code, Command, CommandId, Draft, Epoch, Event, Limits, Payload, PayloadKind, Publication,
-    Publish, Refusal, Sequence, TopicName,
+    Code, Command, CommandId, DeltaKind, Draft, Epoch, Event, Limits, Payload, PayloadKind,
+    Publication, Publish, Refusal, Sequence, TopicName,
 };
 
 use super::{
-    BadRecord, SequenceRef, ServerRecord, TopicRef, Undecoded, check_payload, check_payload_len,
-    json, varint,
+    BadRecord, DeltaRef, SequenceRef, ServerRecord, TopicRef, Undecoded, check_payload,
+    check_payload_len, json, varint,
 };
 
 const CONTROL: u8 = 0x00;
@@ -17,6 +17,9 @@ const PUBLICATION_SHORT: u8 = 0x10;
 const PUBLICATION_FULL: u8 = 0x20;
 const PUBLISH: u8 = 0x30;
 const PUBLISHED: u8 = 0x40;
+const DELTA_VCDIFF: u8 = 0x50;
+const DELTA_JSON_PATCH: u8 = 0x60;
+const FRAGMENT: u8 = 0x70;
 
 fn kind_number(kind: PayloadKind) -> u8 {
     match kind {
@@ -174,6 +177,40 @@ pub fn append_publication_full(number: u32, publication: &Publication, out: &mut
     append_bytes(publication.payload(), out);
 }
 
+/// Appends a publication as its difference from an earlier one.
+pub fn append_delta(
+    number: u32,
+    publication: &Publication,
+    delta: &DeltaRef<'_>,
+    out: &mut Vec<u8>,
+) {
+    let tag = match delta.kind {
+        DeltaKind::JsonPatch => DELTA_JSON_PATCH,
+        DeltaKind::Vcdiff | DeltaKind::None => DELTA_VCDIFF,
+    };
+    out.push(tag | kind_number(publication.kind()));
+    varint::append(u64::from(number), out);
+    varint::append(publication.sequence().get(), out);
+    varint::append(publication.sequence().get() - delta.base.get(), out);
+    out.extend_from_slice(&delta.crc.to_be_bytes());
+    append_bytes(delta.bytes, out);
+}
+
+/// Appends a piece of a publication's payload.
+pub fn append_fragment(
+    number: u32,
+    publication: &Publication,
+    piece: std::ops::Range<usize>,
+    out: &mut Vec<u8>,
+) {
+    out.push(FRAGMENT | kind_number(publication.kind()));
+    varint::append(u64::from(number), out);
+    varint::append(publication.sequence().get(), out);
+    varint::append(publication.payload().len() as u64, out);
+    varint::append(piece.start as u64, out);
+    append_bytes(&publication.payload()[piece], out);
+}
+
 /// Reads the records in one of a server's binary messages.
 ///
 /// # Errors
@@ -207,6 +244,9 @@ fn take_record<'a>(tag: u8, rest: &mut &'a [u8]) -> Option<ServerRecord<'a>> {
         return Some(ServerRecord::Published { id, sequence, epoch });
     }
     let number = u32::try_from(varint::take(rest)?).ok()?;
+    if matches!(tag & 0xF0, DELTA_VCDIFF | DELTA_JSON_PATCH | FRAGMENT) {
+        return take_rare_record(tag, TopicRef::Number(number), rest);
+    }
     let sequence = match tag & 0xF0 {
         PUBLICATION_SHORT => {
             let (low, after) = rest.split_first_chunk::<2>()?;
@@ -218,4 +258,34 @@ fn take_record<'a>(tag: u8, rest: &mut &'a [u8]) -> Option<ServerRecord<'a>> {
     };
     let (kind, payload) = (kind_of(tag)?, Cow::Borrowed(varint::take_bytes(rest)?));
     Some(ServerRecord::Publication { topic: TopicRef::Number(number), sequence, kind, payload })
+}
+
+/// Reads the rest of a delta or a fragment.
+fn take_rare_record<'a>(
+    tag: u8,
+    topic: TopicRef<'a>,
+    rest: &mut &'a [u8],
+) -> Option<ServerRecord<'a>> {
+    let (kind, sequence) = (kind_of(tag)?, varint::take(rest)?);
+    if tag & 0xF0 == FRAGMENT {
+        let (total, offset) = (varint::take(rest)?, varint::take(rest)?);
+        let (sequence, bytes) = (Sequence::new(sequence)?, varint::take_bytes(rest)?.into());
+        return Some(ServerRecord::Fragment { topic, sequence, kind, total, offset, bytes });
+    }
+    let base = Sequence::new(sequence.checked_sub(varint::take(rest)?)?)?;
+    let (crc, after) = rest.split_first_chunk::<4>()?;
+    *rest = after;
+    let delta = match tag & 0xF0 {
+        DELTA_VCDIFF => DeltaKind::Vcdiff,
+        _ => DeltaKind::JsonPatch,
+    };
+    Some(ServerRecord::Delta {
+        topic,
+        sequence: Sequence::new(sequence)?,
+        base,
+        kind,
+        delta,
+        crc: u32::from_be_bytes(*crc),
+        bytes: varint::take_bytes(rest)?.into(),
+    })
 }

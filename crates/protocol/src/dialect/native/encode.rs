@@ -2,7 +2,7 @@
 
 use model::{Event, Publication, TopicName};
 
-use super::{binary, json};
+use super::{DeltaRef, binary, json};
 use crate::websocket::{Deflater, MessageWriter, Opcode};
 
 /// How a session is spoken to.
@@ -69,6 +69,38 @@ impl Encoding {
             (false, _) => json::append_publication(topic, publication, out),
             (true, true) => binary::append_publication_short(number, publication, out),
             (true, false) => binary::append_publication_full(number, publication, out),
+        }
+    }
+}
+
+impl Encoding {
+    /// Appends a publication as its difference from an earlier one, without any message around it.
+    pub fn append_delta(
+        self,
+        topic: &TopicName,
+        number: u32,
+        publication: &Publication,
+        delta: &DeltaRef<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        match self.is_binary() {
+            true => binary::append_delta(number, publication, delta, out),
+            false => json::append_delta(topic, publication, delta, out),
+        }
+    }
+
+    /// Appends a piece of a publication's payload, without any message around it.
+    pub fn append_fragment(
+        self,
+        topic: &TopicName,
+        number: u32,
+        publication: &Publication,
+        piece: std::ops::Range<usize>,
+        out: &mut Vec<u8>,
+    ) {
+        match self.is_binary() {
+            true => binary::append_fragment(number, publication, piece, out),
+            false => json::append_fragment(topic, publication, piece, out),
         }
     }
 }

@@ -2,20 +2,25 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{
-    AckLevel, Acknowledge, Code, Command, CommandId, Conflation, Draft, Epoch, Event, Gap,
-    GapReason, Hello, HistoryPage, HistoryQuery, HistoryStart, Limits, Moment, Payload,
-    PayloadKind, Position, Publication, Publish, Refusal, Selector, Sequence, Start, Subscribe,
-    SubscribeOptions, Subscribed, SubscribedTopic, SubscriberName, TopicName, Unsubscribe,
+    AckLevel, Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Draft, Epoch, Event,
+    Gap, GapReason, Hello, HistoryPage, HistoryQuery, HistoryStart, Limits, Moment, Payload,
+    PayloadKind, Position, Publication, Publish, Rates, Refusal, Selector, Sequence, Start,
+    Subscribe, SubscribeOptions, Subscribed, SubscribedTopic, SubscriberName, TopicName,
+    Unsubscribe,
 };
 
 use super::wire::{
     WireCommand, WireEvent, WireKept, WireLimits, WirePosition, WireStart, WireTopic,
 };
-use super::{BadRecord, SequenceRef, ServerRecord, TopicRef, Undecoded, check_payload_len};
+use super::{
+    BadRecord, DeltaRef, SequenceRef, ServerRecord, TopicRef, Undecoded, check_payload_len,
+};
 
 const COMMANDS: &str = "hello, subscribe, unsubscribe, publish, history, acknowledge or ping";
 
@@ -59,6 +64,11 @@ fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal
             token: wire.token.map(Cow::into_owned),
             client: wire.client.map(Cow::into_owned),
             batch: wire.batch.unwrap_or(false),
+            fragments: wire.fragments.unwrap_or(false),
+            rates: Rates {
+                bytes: rate_of("bytes_per_second", wire.bytes_per_second)?,
+                messages: rate_of("messages_per_second", wire.messages_per_second)?,
+            },
         })),
         "subscribe" => subscribe_of(wire, limits).map(Command::Subscribe),
         "unsubscribe" => {
@@ -130,15 +140,57 @@ fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Ref
             )));
         }
     };
-    let conflation = match wire.conflation.as_deref() {
-        None | Some("off") => Conflation::Off,
-        Some("lagging") => Conflation::Lagging,
-        Some(other) => {
-            let why = format!("`conflation` is `{other}`; say \"off\" or \"lagging\"");
-            return Err(bad_command(why));
-        }
-    };
-    Ok(Subscribe { selectors, start, positions, name, options: SubscribeOptions { conflation } })
+    let options = options_of(&wire, limits)?;
+    Ok(Subscribe { selectors, start, positions, name, options })
+}
+
+fn options_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<SubscribeOptions, Refusal> {
+    let conflation = wire.conflation.as_deref().map_or(Ok(Conflation::Off), |name| {
+        Conflation::from_name(name).ok_or_else(|| {
+            bad_command(format!(
+                "`conflation` is `{name}`; say \"off\", \"lagging\", \"always\" or \"unsubscribe\""
+            ))
+        })
+    })?;
+    let delta = wire.delta.as_deref().map_or(Ok(DeltaKind::None), |name| {
+        DeltaKind::from_name(name).ok_or_else(|| {
+            let why = "say \"none\", \"vcdiff\" or \"json-patch\"";
+            bad_command(format!("`delta` is `{name}`; {why}"))
+        })
+    })?;
+    let interval_ms_max = limits.interval_ms_max.as_millis() as u64;
+    let interval_ms = wire.interval_ms.unwrap_or(0);
+    if interval_ms > interval_ms_max {
+        return Err(bad_command(format!(
+            "`interval_ms` is {interval_ms} and interval_ms_max is {interval_ms_max}; ask for a \
+             shorter one, or raise the limit in the configuration"
+        )));
+    }
+    let priority = wire.priority.unwrap_or(0);
+    if !(-9..=9).contains(&priority) {
+        return Err(bad_command(format!("`priority` is {priority}; give one from -9 to 9")));
+    }
+    let filter_bytes_max = limits.filter_bytes_max;
+    if let Some(filter) = wire.filter.as_deref().filter(|it| it.len() > filter_bytes_max) {
+        let text = format!(
+            "cannot use the filter: it has {} bytes and filter_bytes_max is {filter_bytes_max}; \
+             write a shorter one, or raise the limit in the configuration",
+            filter.len()
+        );
+        return Err(Refusal::new(Code::BadFilter, text));
+    }
+    Ok(SubscribeOptions {
+        conflation,
+        interval: Duration::from_millis(interval_ms),
+        priority: priority as i8,
+        delta,
+        filter: wire.filter.as_deref().map(Into::into),
+    })
+}
+
+fn rate_of(name: &str, rate: Option<u32>) -> Result<Option<NonZeroU32>, Refusal> {
+    let bad = || bad_command(format!("`{name}` is 0; leave it out for no bound"));
+    rate.map(|rate| NonZeroU32::new(rate).ok_or_else(bad)).transpose()
 }
 
 fn positions_of(
@@ -262,6 +314,9 @@ pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8
             token: hello.token.as_deref().map(Cow::Borrowed),
             client: hello.client.as_deref().map(Cow::Borrowed),
             batch: hello.batch.then_some(true),
+            fragments: hello.fragments.then_some(true),
+            bytes_per_second: hello.rates.bytes.map(NonZeroU32::get),
+            messages_per_second: hello.rates.messages.map(NonZeroU32::get),
             ..wire_command(id, "hello")
         },
         Command::Subscribe(subscribe) => wire_subscribe(id, subscribe),
@@ -286,6 +341,8 @@ fn wire_command(id: Option<u64>, kind: &'static str) -> WireCommand<'static> {
 }
 
 fn wire_subscribe(id: Option<u64>, subscribe: &Subscribe) -> WireCommand<'_> {
+    let SubscribeOptions { conflation, interval, priority, delta, filter } = &subscribe.options;
+    let interval_ms = interval.as_millis() as u64;
     WireCommand {
         topics: Some(subscribe.selectors.iter().map(|s| s.as_str().into()).collect()),
         from: match subscribe.start {
@@ -296,10 +353,11 @@ fn wire_subscribe(id: Option<u64>, subscribe: &Subscribe) -> WireCommand<'_> {
         },
         positions: wire_positions(&subscribe.positions),
         name: subscribe.name.as_ref().map(|name| name.as_str().into()),
-        conflation: match subscribe.options.conflation {
-            Conflation::Off => None,
-            Conflation::Lagging => Some("lagging".into()),
-        },
+        conflation: (*conflation != Conflation::Off).then(|| conflation.name().into()),
+        interval_ms: (interval_ms > 0).then_some(interval_ms),
+        priority: (*priority != 0).then(|| (*priority).into()),
+        delta: (*delta != DeltaKind::None).then(|| delta.name().into()),
+        filter: filter.as_deref().map(Cow::Borrowed),
         ..wire_command(id, "subscribe")
     }
 }
@@ -370,9 +428,12 @@ fn wire_event(event: &Event) -> WireEvent<'_> {
             topics: Some(topics.iter().map(wire_topic).collect()),
             ..of("subscribed", id)
         },
-        Event::Unsubscribed { id, selectors } => {
-            WireEvent { selectors: Some(texts(selectors)), ..of("unsubscribed", id) }
-        }
+        Event::Unsubscribed { id, selectors, has_lagged } => WireEvent {
+            selectors: Some(texts(selectors)),
+            reason: has_lagged.then(|| GapReason::Lagged.name().into()),
+            ..of("unsubscribed", id)
+        },
+        Event::Lag { ms } => WireEvent { ms: Some(*ms), ..of("lag", &None) },
         Event::Topic(topic) => WireEvent {
             topic: Some(topic.topic.as_str().into()),
             number: Some(topic.number),
@@ -457,7 +518,7 @@ fn kept_of(wire: &WireKept<'_>) -> Option<Publication> {
         }
         _ => return None,
     };
-    let now = Moment { elapsed: std::time::Duration::ZERO, unix_ms: wire.time_ms };
+    let now = Moment { elapsed: Duration::ZERO, unix_ms: wire.time_ms };
     Some(Publication::new(payload, Sequence::new(wire.sequence)?, now))
 }
 
@@ -472,6 +533,69 @@ pub fn append_publication(topic: &TopicName, publication: &Publication, out: &mu
     out.push(b'}');
 }
 
+/// Appends a publication as its difference from an earlier one.
+pub fn append_delta(
+    topic: &TopicName,
+    publication: &Publication,
+    delta: &DeltaRef<'_>,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(br#"{"type":"delta","topic":"#);
+    append_string(topic.as_str(), out);
+    let mut append = |name: &str, number: u64| {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    };
+    append(r#","sequence":"#, publication.sequence().get());
+    append(r#","base":"#, delta.base.get());
+    append(r#","crc":"#, delta.crc.into());
+    append_kind(publication.kind(), out);
+    match delta.kind {
+        DeltaKind::JsonPatch => {
+            out.extend_from_slice(br#","patch":"#);
+            out.extend_from_slice(delta.bytes);
+        }
+        DeltaKind::Vcdiff | DeltaKind::None => append_base64(r#","vcdiff":""#, delta.bytes, out),
+    }
+    out.push(b'}');
+}
+
+/// Appends a piece of a publication's payload.
+pub fn append_fragment(
+    topic: &TopicName,
+    publication: &Publication,
+    piece: std::ops::Range<usize>,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(br#"{"type":"fragment","topic":"#);
+    append_string(topic.as_str(), out);
+    let mut append = |name: &str, number: u64| {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    };
+    append(r#","sequence":"#, publication.sequence().get());
+    append(r#","total":"#, publication.payload().len() as u64);
+    append(r#","offset":"#, piece.start as u64);
+    append_kind(publication.kind(), out);
+    append_base64(r#","base64":""#, &publication.payload()[piece], out);
+    out.push(b'}');
+}
+
+fn append_kind(kind: PayloadKind, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#","kind":""#);
+    out.extend_from_slice(kind.name().as_bytes());
+    out.push(b'"');
+}
+
+/// Appends a member whose value is base64; `name` ends with the opening quote.
+fn append_base64(name: &str, bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name.as_bytes());
+    let start = out.len();
+    out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    STANDARD.encode_slice(bytes, &mut out[start..]).expect("the room is exactly enough");
+    out.push(b'"');
+}
+
 /// Appends the member that holds a payload, with a comma before it.
 fn append_payload(kind: PayloadKind, payload: &[u8], out: &mut Vec<u8>) {
     match kind {
@@ -484,12 +608,7 @@ fn append_payload(kind: PayloadKind, payload: &[u8], out: &mut Vec<u8>) {
             append_string(&String::from_utf8_lossy(payload), out);
         }
         PayloadKind::Bytes => {
-            out.extend_from_slice(br#","base64":""#);
-            let start = out.len();
-            let len = payload.len().div_ceil(3) * 4;
-            out.resize(start + len, 0);
-            STANDARD.encode_slice(payload, &mut out[start..]).expect("the room is exactly enough");
-            out.push(b'"');
+            append_base64(r#","base64":""#, payload, out);
         }
     }
 }
@@ -522,13 +641,43 @@ pub fn decode_server_message<'a>(
 }
 
 fn record_of<'a>(wire: WireEvent<'a>, limits: &Limits) -> Result<ServerRecord<'a>, BadRecord> {
-    if wire.kind == "publication" {
-        publication_of(wire)
-    } else {
-        let kind = wire.kind.clone();
-        let bad = || BadRecord { text: format!("`{kind}` lacks a member or is unknown") };
-        event_of(wire, limits).map(ServerRecord::Event).ok_or_else(bad)
+    let kind = wire.kind.clone();
+    let bad = || BadRecord { text: format!("`{kind}` lacks a member or is unknown") };
+    match &*kind {
+        "publication" => publication_of(wire),
+        "delta" => delta_of(wire).ok_or_else(bad),
+        "fragment" => fragment_of(wire).ok_or_else(bad),
+        _ => event_of(wire, limits).map(ServerRecord::Event).ok_or_else(bad),
     }
+}
+
+fn delta_of(wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
+    let (delta, bytes) = match (wire.vcdiff, wire.patch) {
+        (Some(vcdiff), _) => {
+            (DeltaKind::Vcdiff, Cow::Owned(STANDARD.decode(vcdiff.as_bytes()).ok()?))
+        }
+        (None, patch) => (DeltaKind::JsonPatch, Cow::Borrowed(patch?.get().as_bytes())),
+    };
+    Some(ServerRecord::Delta {
+        topic: TopicRef::Name(wire.topic?),
+        sequence: Sequence::new(wire.sequence?)?,
+        base: Sequence::new(wire.base?)?,
+        kind: wire.payload_kind?.parse().ok()?,
+        delta,
+        crc: wire.crc?,
+        bytes,
+    })
+}
+
+fn fragment_of(wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
+    Some(ServerRecord::Fragment {
+        topic: TopicRef::Name(wire.topic?),
+        sequence: Sequence::new(wire.sequence?)?,
+        kind: wire.payload_kind?.parse().ok()?,
+        total: wire.total?,
+        offset: wire.offset?,
+        bytes: Cow::Owned(STANDARD.decode(wire.base64?.as_bytes()).ok()?),
+    })
 }
 
 fn publication_of(wire: WireEvent<'_>) -> Result<ServerRecord<'_>, BadRecord> {
@@ -586,7 +735,12 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
                 })
                 .collect::<Option<_>>()?,
         }),
-        "unsubscribed" => Event::Unsubscribed { id, selectors: selectors(wire.selectors)? },
+        "unsubscribed" => Event::Unsubscribed {
+            id,
+            selectors: selectors(wire.selectors)?,
+            has_lagged: wire.reason.as_deref() == Some(GapReason::Lagged.name()),
+        },
+        "lag" => Event::Lag { ms: wire.ms? },
         "topic" => Event::Topic(SubscribedTopic {
             topic: name(&wire.topic?)?,
             number: wire.number?,

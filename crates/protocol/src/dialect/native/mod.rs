@@ -10,7 +10,7 @@ mod wire;
 
 pub use encode::{Encoding, MessageBuilder};
 
-use model::{CommandId, Event, PayloadKind, Refusal, Sequence};
+use model::{CommandId, DeltaKind, Event, PayloadKind, Refusal, Sequence};
 
 /// A command that could not be read, and its id if that could.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,51 @@ pub enum ServerRecord<'a> {
         /// The payload.
         payload: std::borrow::Cow<'a, [u8]>,
     },
+    /// A publication, told as its difference from an earlier one.
+    Delta {
+        /// Which topic.
+        topic: TopicRef<'a>,
+        /// Which place in it.
+        sequence: Sequence,
+        /// The place of the earlier one.
+        base: Sequence,
+        /// What the payload is.
+        kind: PayloadKind,
+        /// How the difference is told.
+        delta: DeltaKind,
+        /// The check of the result ([`crate::delta::apply`]).
+        crc: u32,
+        /// The difference.
+        bytes: std::borrow::Cow<'a, [u8]>,
+    },
+    /// A piece of a publication's payload.
+    Fragment {
+        /// Which topic.
+        topic: TopicRef<'a>,
+        /// Which place in it.
+        sequence: Sequence,
+        /// What the payload is.
+        kind: PayloadKind,
+        /// Bytes in the whole payload.
+        total: u64,
+        /// Where in it the piece belongs.
+        offset: u64,
+        /// The piece.
+        bytes: std::borrow::Cow<'a, [u8]>,
+    },
+}
+
+/// A difference to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaRef<'a> {
+    /// The place of the earlier publication.
+    pub base: Sequence,
+    /// How the difference is told.
+    pub kind: DeltaKind,
+    /// The check of the result.
+    pub crc: u32,
+    /// The difference.
+    pub bytes: &'a [u8],
 }
 
 /// How a record names its topic.

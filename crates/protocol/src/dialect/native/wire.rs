@@ -26,6 +26,14 @@ pub(super) struct WireCommand<'a> {
     pub name: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub conflation: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub delta: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub data: Option<&'a RawValue>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -52,6 +60,12 @@ pub(super) struct WireCommand<'a> {
     pub client: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragments: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages_per_second: Option<u32>,
 }
 
 /// `"snapshot"`, `"now"`, `{"last":N}` or a position.
@@ -117,6 +131,22 @@ pub(super) struct WireEvent<'a> {
     pub error: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<u64>,
+    #[serde(borrow, rename = "kind", skip_serializing_if = "Option::is_none")]
+    pub payload_kind: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crc: Option<u32>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub vcdiff: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub patch: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub publications: Option<Vec<WireKept<'a>>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,149 @@
+//! Sessions that are behind: telling them, telling the operator, and taking topics from them.
+
+use std::time::Duration;
+
+use model::{Conflation, Event, Selector, TopicName, Unsubscribe};
+
+use crate::delivery::{Delivery, What};
+use crate::encoder::Encoder;
+use crate::hub::Hub;
+use crate::index::{SessionIndex, TopicIndex};
+
+/// A session that is behind, for an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowSession {
+    /// The caller's name for its connection.
+    pub link: u32,
+    /// The age of the oldest publication that it lacks, in milliseconds.
+    pub lag_ms: u64,
+    /// Payload bytes that it lacks, of those that are counted.
+    pub lag_bytes: u64,
+    /// Publications that it lacks, of those that are counted.
+    pub lag_count: u64,
+    /// The topic of the oldest that it lacks, and what it may skip of that.
+    pub topic: Option<(TopicName, Conflation)>,
+    /// Whether it waits because it was sent all that it may be, not because its connection is full.
+    pub is_throttled: bool,
+}
+
+/// Deliveries looked at for one session: enough to tell how far it is behind.
+const LOOKED_AT_MAX: u64 = 4_096;
+
+impl<E: Encoder> Hub<E> {
+    /// Sessions that are behind, the one that lags most first, at most `count_max`.
+    pub fn slow_sessions(&self, count_max: usize) -> Vec<SlowSession> {
+        let slowest = self.slowest(count_max).into_iter();
+        let mut slow: Vec<SlowSession> = slowest.map(|index| self.describe_slow(index)).collect();
+        slow.sort_by_key(|session| std::cmp::Reverse(session.lag_ms));
+        slow
+    }
+
+    /// The sessions whose cursors are furthest behind.
+    pub(crate) fn slowest(&self, count_max: usize) -> Vec<SessionIndex> {
+        let stalled = self.stalled.iter();
+        let mut slow: Vec<(u64, SessionIndex)> =
+            stalled.filter_map(|index| Some((self.oldest_cursor(*index)?, *index))).collect();
+        slow.sort_unstable();
+        slow.into_iter().take(count_max).map(|(_, index)| index).collect()
+    }
+
+    fn oldest_cursor(&self, index: SessionIndex) -> Option<u64> {
+        let session = self.sessions.get(index)?;
+        session.memberships.iter().filter_map(|membership| membership.cursor()).min()
+    }
+
+    fn describe_slow(&self, index: SessionIndex) -> SlowSession {
+        let session = self.sessions.at(index);
+        let mut described = SlowSession {
+            link: session.link,
+            lag_ms: 0,
+            lag_bytes: 0,
+            lag_count: 0,
+            topic: None,
+            is_throttled: session.rests() && !session.is_blocked,
+        };
+        for delivery in self.lacking(index) {
+            let What::Publication(publication) = &delivery.what else { continue };
+            if described.topic.is_none() {
+                let reads = session.memberships.iter().map(|membership| membership.audience);
+                let topic = self.topics.at(delivery.topic);
+                let audience = reads.into_iter().find(|audience| self.is_read_by(topic, *audience));
+                let mode = audience.map(|audience| self.conflation_of(audience, delivery.topic));
+                described.lag_ms = self.now.unix_ms.saturating_sub(publication.unix_ms());
+                described.topic = Some((topic.name.clone(), mode.unwrap_or_default()));
+            }
+            described.lag_count += 1;
+            described.lag_bytes += publication.payload().len() as u64;
+        }
+        described
+    }
+
+    /// The recent deliveries that a session lacks, as far as is looked.
+    fn lacking(&self, index: SessionIndex) -> impl Iterator<Item = &Delivery> {
+        let session = self.sessions.at(index);
+        let newest = self.deliveries.newest();
+        let first = self.oldest_cursor(index).unwrap_or(newest) + 1;
+        let first = first.max(self.deliveries.oldest());
+        (first..=newest.min(first + LOOKED_AT_MAX)).filter_map(move |number| {
+            let delivery = self.deliveries.get(number)?;
+            let topic = self.topics.get(delivery.topic)?;
+            let lacks = session.memberships.iter().any(|membership| {
+                membership.cursor().is_some_and(|cursor| cursor < number)
+                    && self.is_read_by(topic, membership.audience)
+            });
+            lacks.then_some(delivery)
+        })
+    }
+
+    /// How old the oldest publication is that a session lacks.
+    fn lag_of(&self, index: SessionIndex) -> Duration {
+        let oldest = self.lacking(index).find_map(|delivery| match &delivery.what {
+            What::Publication(publication) => Some(publication.unix_ms()),
+            _ => None,
+        });
+        let ms = oldest.map_or(0, |unix_ms| self.now.unix_ms.saturating_sub(unix_ms));
+        Duration::from_millis(ms)
+    }
+
+    /// Tells a session once when it lags, and once when it does not any more.
+    pub(crate) fn tell_lag(&mut self, index: SessionIndex) {
+        let session = self.sessions.at(index);
+        let was_told = session.is_told_lagging;
+        if session.is_in_step() {
+            if was_told {
+                self.sessions.at_mut(index).is_told_lagging = false;
+                self.tell(index, &Event::Lag { ms: 0 });
+            }
+            return;
+        }
+        if was_told || session.replay.is_some() {
+            return;
+        }
+        let lag = self.lag_of(index);
+        if lag >= self.settings.limits.lag_told_ms {
+            self.sessions.at_mut(index).is_told_lagging = true;
+            self.tell(index, &Event::Lag { ms: lag.as_millis() as u64 });
+        }
+    }
+
+    /// Takes a topic from a session that lags too far behind: it reads the selectors no more under which
+    /// it read the topic, and is told so.
+    pub(crate) fn take_away(&mut self, index: SessionIndex, topic: TopicIndex) {
+        let Some(name) = self.topics.get(topic).map(|topic| topic.name.clone()) else { return };
+        let Some(session) = self.sessions.get(index) else { return };
+        let audiences = session.memberships.iter().map(|membership| membership.audience);
+        let selectors: Vec<Selector> = audiences
+            .flat_map(|audience| self.audiences.at(audience).key.selectors.iter())
+            .filter(|selector| selector.matches(name.as_str()))
+            .cloned()
+            .collect();
+        if selectors.is_empty() {
+            return;
+        }
+        self.counters.lagged_unsubscribes += 1;
+        let unwanted = Unsubscribe { selectors: selectors.clone() };
+        if self.end_subscriptions(index, &unwanted).is_ok() {
+            self.tell(index, &Event::Unsubscribed { id: None, selectors, has_lagged: true });
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What is in payloads: filters, conflation keys, deltas.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cel::common::ast::{EntryExpr, Expr};
+use cel::{Context, Env, IdedExpr, Program, Value};
+use model::{Code, DeltaKind, PayloadKind, Publication, Refusal, TopicName};
+use protocol::delta::{self, Difference};
+
+/// A subscription's filter, ready to be asked. CEL (Common Expression Language), without macros that loop.
+pub(crate) struct Filter {
+    program: Program,
+}
+
+/// Payloads read for filters; several filters ask about the same ones.
+pub(crate) struct PayloadReader {
+    environment: Arc<Env>,
+    read: RefCell<VecDeque<(Publication, Value)>>,
+}
+
+/// Payloads whose values are remembered.
+const READ_MAX: usize = 16;
+
+impl PayloadReader {
+    pub(crate) fn new() -> Self {
+        Self { environment: Arc::new(Env::stdlib()), read: RefCell::default() }
+    }
+
+    /// Whether a filter accepts a publication. One that cannot be decided, such as for a member that is not
+    /// there, is not accepted.
+    pub(crate) fn accepts(
+        &self,
+        filter: &Filter,
+        topic: &TopicName,
+        publication: &Publication,
+    ) -> bool {
+        let mut context = Context::with_env(Arc::clone(&self.environment));
+        context.add_variable_from_value("data", self.value_of(publication));
+        context.add_variable_from_value("topic", topic.as_str());
+        matches!(filter.program.execute(&context), Ok(Value::Bool(true)))
+    }
+
+    fn value_of(&self, publication: &Publication) -> Value {
+        let mut read = self.read.borrow_mut();
+        let at = publication.payload().as_ptr();
+        // What is remembered is kept alive, so that no other publication can be at its place.
+        if let Some((_, value)) = read.iter().find(|(known, _)| known.payload().as_ptr() == at) {
+            return value.clone();
+        }
+        let value = match publication.kind() {
+            PayloadKind::Json => serde_json::from_slice::<serde_json::Value>(publication.payload())
+                .ok()
+                .and_then(|json| cel::to_value(json).ok())
+                .unwrap_or(Value::Null),
+            PayloadKind::Text => {
+                Value::from(String::from_utf8_lossy(publication.payload()).into_owned())
+            }
+            PayloadKind::Bytes => Value::from(publication.payload().to_vec()),
+        };
+        if read.len() >= READ_MAX {
+            read.pop_front();
+        }
+        read.push_back((publication.clone(), value.clone()));
+        value
+    }
+}
+
+/// The filter that `text` spells out.
+///
+/// # Errors
+/// It is no expression, or one that loops.
+pub(crate) fn compile(text: &str) -> Result<Filter, Refusal> {
+    const DEPTH_MAX: usize = 64;
+    let refuse = |why: String| {
+        let text = format!(
+            "cannot use the filter: {why}; write a CEL expression over `data` and `topic`, such as \
+             `data.price > 100.0`"
+        );
+        Refusal::new(Code::BadFilter, text)
+    };
+    // The parser goes as deep as the text does.
+    let opened = text.bytes().filter(|byte| b"([{!-?.".contains(byte)).count();
+    if opened > DEPTH_MAX {
+        return Err(refuse(format!(
+            "it is nested too deep, or has more than {DEPTH_MAX} operators"
+        )));
+    }
+    let program = Program::compile(text).map_err(|error| {
+        let text = error.to_string();
+        refuse(text.lines().next().unwrap_or("it does not parse").to_owned())
+    })?;
+    if loops(program.expression()) {
+        return Err(refuse("it loops over a list, which could take any time".into()));
+    }
+    Ok(Filter { program })
+}
+
+/// Whether an expression goes through a list, as the macros `all`, `exists`, `map` and `filter` do.
+fn loops(expression: &IdedExpr) -> bool {
+    let entry_loops = |entry: &EntryExpr| match entry {
+        EntryExpr::StructField(field) => loops(&field.value),
+        EntryExpr::MapEntry(entry) => loops(&entry.key) || loops(&entry.value),
+    };
+    match &expression.expr {
+        Expr::Comprehension(_) => true,
+        Expr::Call(call) => {
+            call.args.iter().any(loops) || call.target.as_deref().is_some_and(loops)
+        }
+        Expr::List(list) => list.elements.iter().any(loops),
+        Expr::Map(map) => map.entries.iter().any(|entry| entry_loops(&entry.expr)),
+        Expr::Struct(it) => it.entries.iter().any(|entry| entry_loops(&entry.expr)),
+        Expr::Select(select) => loops(&select.operand),
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => false,
+    }
+}
+
+/// What a publication is about: the text or number at `pointer` of its JSON.
+pub(crate) fn entity(pointer: &str, publication: &Publication) -> Option<Box<str>> {
+    if publication.kind() != PayloadKind::Json {
+        return None;
+    }
+    let value: serde_json::Value = serde_json::from_slice(publication.payload()).ok()?;
+    match value.pointer(pointer)? {
+        serde_json::Value::String(text) => Some(text.as_str().into()),
+        serde_json::Value::Number(number) => Some(number.to_string().into()),
+        _ => None,
+    }
+}
+
+/// What makes `next` of `base`, if that is clearly smaller.
+pub(crate) fn difference(
+    kind: DeltaKind,
+    base: &Publication,
+    next: &Publication,
+) -> Option<Difference> {
+    if kind == DeltaKind::JsonPatch && next.kind() != PayloadKind::Json {
+        return None;
+    }
+    delta::make(kind, base.payload(), next.payload())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use model::{Limits, Moment, Payload, Sequence};
+
+    use super::*;
+
+    fn publication(kind: PayloadKind, bytes: &[u8]) -> Publication {
+        let now = Moment { elapsed: Duration::ZERO, unix_ms: 0 };
+        Publication::new(Payload::new(kind, bytes), Sequence::START.next(), now)
+    }
+
+    fn check_filter(text: &str, json: &str, is_accepted: bool) {
+        let reader = PayloadReader::new();
+        let topic = TopicName::parse("prices/abc", &Limits::default()).expect("valid");
+        let filter = compile(text).unwrap_or_else(|refusal| panic!("{text}: {refusal}"));
+        let publication = publication(PayloadKind::Json, json.as_bytes());
+        for _ in 0..2 {
+            assert_eq!(reader.accepts(&filter, &topic, &publication), is_accepted, "{text} {json}");
+        }
+    }
+
+    #[test]
+    fn filters_decide_on_payload_and_topic() {
+        let price = r#"{"price":101.5,"size":7,"tags":["fast","eu"],"venue":{"name":"X"}}"#;
+        check_filter("data.price > 100.0", price, true);
+        check_filter("data.price > 100", price, true);
+        check_filter("data.size >= 8", price, false);
+        check_filter("data.size == 7 && data.venue.name == 'X'", price, true);
+        check_filter("'fast' in data.tags", price, true);
+        check_filter("topic.startsWith('prices/')", price, true);
+        check_filter("has(data.absent) || data.size < 10", price, true);
+        check_filter("data.absent > 1", price, false);
+        check_filter("data.price", price, false);
+        check_filter("data == 'no object'", "7", false);
+    }
+
+    #[test]
+    fn what_is_no_filter_is_refused_and_what_loops_too() {
+        let deep = "(".repeat(500) + "1" + &")".repeat(500);
+        for text in ["", "data.price >", "data.all(x, x > 1)", "[1].map(x, x)[0] == 1", &deep] {
+            let refusal = compile(text).err().unwrap_or_else(|| panic!("no refusal: {text}"));
+            assert_eq!(refusal.code, Code::BadFilter, "{refusal}");
+        }
+        let long = (0..60).map(|at| format!("data.f == {at}")).collect::<Vec<_>>().join(" || ");
+        assert!(compile(&long).is_ok());
+    }
+
+    #[test]
+    fn an_entity_is_a_text_or_number_of_the_payload() {
+        let json = publication(PayloadKind::Json, br#"{"a":{"id":"x"},"n":7,"o":[]}"#);
+        assert_eq!(entity("/a/id", &json).as_deref(), Some("x"));
+        assert_eq!(entity("/n", &json).as_deref(), Some("7"));
+        assert_eq!(entity("/o", &json), None);
+        assert_eq!(entity("/a/id", &publication(PayloadKind::Text, b"{}")), None);
+    }
+}
