@@ -87,3 +87,18 @@ def test_a_target_that_is_not_there_is_a_clear_error():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     assert "is the server running" in done.stderr, done.stderr
+
+
+def test_every_way_to_send_less_ends_with_what_the_server_has():
+    result = bench("reductions", "--clients", "3")
+    ways = {(row["feed"], row["way"]): row for row in result["reductions"]}
+    assert len(ways) == 18
+    assert all(row["differences_at_the_end"] == 0 for row in ways.values()), ways
+    raw = ways["scores", "raw"]["bytes_per_client_and_second"]
+    assert ways["scores", "deltas, VCDIFF"]["bytes_per_client_and_second"] < raw / 5
+
+
+def test_a_large_publication_arrives_in_pieces_and_whole():
+    result = bench("large-among-small", "--clients", "3")
+    assert all(phase["latency_ms"]["count"] > 0 for phase in result["phases"])
+    assert result["in_pieces"]["seconds_until_all_had_it"] > 0

@@ -8,6 +8,8 @@
 mod compare;
 mod cores;
 mod dialect;
+mod drain;
+mod feeds;
 mod findings;
 mod hiccup;
 mod progress;

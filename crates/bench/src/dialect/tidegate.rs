@@ -17,7 +17,8 @@ fn append_varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-fn append_control(text: &str, out: &mut Vec<u8>) {
+/// Appends a command as a control record.
+pub(crate) fn append_control(text: &str, out: &mut Vec<u8>) {
     out.push(0);
     append_varint(text.len() as u64, out);
     out.extend_from_slice(text.as_bytes());
@@ -31,6 +32,13 @@ fn append_publish(topic: &str, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(topic.as_bytes());
     append_varint(payload.len() as u64, out);
     out.extend_from_slice(payload);
+}
+
+/// Appends an unacknowledged publish record of JSON.
+pub(crate) fn append_json_publish(topic: &str, json: &[u8], out: &mut Vec<u8>) {
+    let at = out.len();
+    append_publish(topic, json, out);
+    out[at] = 0x31;
 }
 
 /// The answer to a publication.

@@ -109,6 +109,25 @@ fn figures(report: &Value) -> Vec<(String, String)> {
             ));
         }
     }
+    for row in result["reductions"].as_array().into_iter().flatten() {
+        let number = |name: &str| rounded(row[name].as_f64().unwrap_or(0.0));
+        rows.push((
+            format!("{}: {}", text(&row["feed"]), text(&row["way"])),
+            format!(
+                "{} B/s a client ({} %), {} messages/s, {} µs CPU a client and second",
+                number("bytes_per_client_and_second"),
+                number("percent_of_raw"),
+                number("messages_per_client_and_second"),
+                number("server_cpu_us_per_client_and_second"),
+            ),
+        ));
+    }
+    for way in ["in_pieces", "whole"] {
+        if let Some(seconds) = result[way]["seconds_until_all_had_it"].as_f64() {
+            let name = format!("all had it, {}", way.replace('_', " "));
+            rows.push((name, format!("after {} s", rounded(seconds))));
+        }
+    }
     if result["checks"].is_object() {
         rows.push(("checks".into(), checks(&result["checks"])));
     }

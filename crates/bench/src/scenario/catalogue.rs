@@ -41,6 +41,10 @@ pub enum Kind {
     DurablePublish,
     /// A killed server comes back to very many topics on disk.
     DurableRestart,
+    /// Each way to send less, on two feeds.
+    Reductions,
+    /// A large publication in the middle of a feed.
+    LargeAmongSmall,
     /// Bare sends, no server.
     Floor,
 }
@@ -209,6 +213,20 @@ pub fn list() -> Vec<Scenario> {
             "the same, where memory holds only the newest message of each topic",
             Kind::ResumeFromDisk,
             Size { clients_per_core: 12_000, seconds: 5, pace: Pace::Even(4.0), ..STREAM },
+            None,
+        ),
+        scenario(
+            "reductions",
+            "bytes for each client and server CPU of each way to send less, on two feeds",
+            Kind::Reductions,
+            Size { clients_per_core: 100, seconds: 5, ..STREAM },
+            None,
+        ),
+        scenario(
+            "large-among-small",
+            "10 MB in the middle of a feed of 1,000 messages a second, in pieces and whole",
+            Kind::LargeAmongSmall,
+            Size { clients_per_core: 10, seconds: 5, ..STREAM },
             None,
         ),
         scenario(

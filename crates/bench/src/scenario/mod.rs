@@ -5,7 +5,9 @@ mod catalogue;
 mod durable;
 mod floor;
 mod idle;
+mod large;
 mod ping_pong;
+mod reductions;
 mod resume;
 mod slow;
 mod storm;
@@ -29,6 +31,8 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
         Kind::SlowConsumers => slow::run(context),
         Kind::Millions => c12m::run(context),
         Kind::DurablePublish | Kind::DurableRestart => durable::run(context),
+        Kind::Reductions => reductions::run(context),
+        Kind::LargeAmongSmall => large::run(context),
         Kind::Floor => floor::run(context),
     }
 }
