@@ -1,0 +1,427 @@
+/** The client: puts the state machines, a transport, a clock and the user's handlers together. */
+
+import { watchPage } from "./browser.js";
+import type { ConnectionAction, ConnectionState, ConnectionTimes } from "./connection.js";
+import { Connection, defaultTimes } from "./connection.js";
+import type { OnOptions } from "./emitter.js";
+import { Emitter, throwLater } from "./emitter.js";
+import { LocalCode, TidegateError } from "./errors.js";
+import type {
+  Abortable,
+  ClientEvents,
+  ClientOptions,
+  HistoryOptions,
+  HistoryPage,
+  Published,
+  PublishOptions,
+  TokenProvider,
+} from "./options.js";
+import type { Event, Positions } from "./protocol.js";
+import { decodeMessage, decodePayload, encodePayload } from "./protocol.js";
+import type { AfterBreak, Outcome } from "./requests.js";
+import { Requests } from "./requests.js";
+import type { Lag } from "./subscription.js";
+import { Subscription } from "./subscription.js";
+import type { ReadOptions, SubscriptionIndex } from "./subscriptions.js";
+import { Subscriptions } from "./subscriptions.js";
+import type { AnyTopics, PayloadOf } from "./topics.js";
+import type { OpenTransport, Transport } from "./transport.js";
+import { webSocketClass, webSocketTransport } from "./websocket.js";
+
+interface Waiting<Answer> {
+  resolve(answer: Answer): void;
+  reject(error: unknown): void;
+}
+
+/** A client of one server, or of the nodes of one. It connects at its first use, and again whenever it has to. */
+export class Client<Topics extends object = AnyTopics> {
+  readonly #open: OpenTransport;
+  readonly #provider: TokenProvider | undefined;
+  readonly #connection: Connection;
+  readonly #subscriptions: Subscriptions;
+  readonly #requests: Requests;
+  // An `error` handler that throws is not asked to handle that.
+  readonly #emitter = new Emitter<ClientEvents>((error, name) => (name === "error" ? throwLater : this.#report)(error));
+  readonly #handles = new Map<SubscriptionIndex, Subscription>();
+  readonly #waiting = new Map<number, Waiting<Event>>();
+  readonly #awaitingReady = new Set<Waiting<void>>();
+  readonly #lags: Lag[] = [];
+  #transport: Transport | undefined;
+  /** The connection's name for the transport. */
+  #serial = 0;
+  #tokenWanted: AbortController | undefined;
+  #stopped: TidegateError | undefined;
+  #unwatch: (() => void) | undefined;
+  #timer: { readonly at: number; readonly id: ReturnType<typeof setTimeout> } | undefined;
+  #wasConnected = false;
+  #isDriving = false;
+  #lastId = 0;
+
+  /**
+   * A client of the server at `url`, such as `ws://localhost:8470`; of several nodes, the preferred one first.
+   *
+   * Throws if an address is none, or if there is no WebSocket to be had.
+   */
+  constructor(url: string | readonly string[], options: ClientOptions = {}) {
+    const urls = typeof url === "string" ? [url] : [...url];
+    if (urls.length === 0) throw new TypeError("cannot connect: there is no address; give at least one");
+    urls.forEach((each) => new URL(each));
+    const { token, name, transport, queueMax = 1_000, resendMs = 240_000 } = options;
+    const times = { ...defaultTimes };
+    for (const key of Object.keys(times) as (keyof ConnectionTimes)[]) times[key] = options[key] ?? times[key];
+    const nextId = () => (this.#lastId += 1);
+    const random = Math.random;
+    this.#open = transport ?? webSocketTransport(webSocketClass(options.WebSocket));
+    this.#provider = typeof token === "function" ? token : undefined;
+    const known = typeof token === "string" ? token : undefined;
+    const hasTokens = this.#provider !== undefined;
+    this.#connection = new Connection({ urls, hasTokens, token: known, name, times, random, nextId });
+    this.#subscriptions = new Subscriptions(nextId, times, random);
+    this.#requests = new Requests({ queueMax, resendMs });
+  }
+
+  /** What the connection is at. */
+  get state(): ConnectionState {
+    return this.#connection.state;
+  }
+
+  /** Adds a handler; the function that it answers takes it away. */
+  on<Name extends keyof ClientEvents>(
+    name: Name,
+    handler: (event: ClientEvents[Name]) => void,
+    options?: OnOptions,
+  ): () => void {
+    return this.#emitter.on(name, handler, options);
+  }
+
+  /** Connects. Only needed after `close`, or after the client stopped: the first use of a new client connects too. */
+  connect(): void {
+    this.#stopped = undefined;
+    this.#unwatch ??= watchPage(() => this.nudge());
+    this.#connection.start(now());
+    this.#drive();
+  }
+
+  /** Resolves when there is a connection; rejects when the client gave up or was closed. */
+  async ready({ signal }: Abortable = {}): Promise<void> {
+    signal?.throwIfAborted();
+    this.#begin();
+    if (this.#connection.state === "connected") return;
+    let waiting: Waiting<void> | undefined;
+    const answer = new Promise<void>((resolve, reject) => (waiting = { resolve, reject }));
+    this.#awaitingReady.add(waiting!);
+    const abort = () => {
+      this.#awaitingReady.delete(waiting!);
+      waiting!.reject(signal?.reason);
+    };
+    signal?.addEventListener("abort", abort);
+    await answer.finally(() => signal?.removeEventListener("abort", abort));
+  }
+
+  /** Tries to connect now, instead of after a pause; or finds out whether the connection still works. */
+  nudge(): void {
+    this.#connection.nudge(now());
+    this.#drive();
+  }
+
+  /** Ends everything: subscriptions, commands that wait, the connection. */
+  close(): void {
+    const error = new TidegateError(LocalCode.Closed, "cannot go on: the client was closed; call `connect` first");
+    this.#stopped = error;
+    this.#connection.stop();
+    this.#subscriptions.removeAll();
+    this.#failWaiting(error);
+    this.#unwatch?.();
+    this.#unwatch = undefined;
+    this.#drive();
+  }
+
+  /**
+   * Reads what a selector selects, or several of them, now and after every break.
+   *
+   * Handlers that are added at once miss nothing. Subscriptions that overlap share what the server sends; the
+   * options of the newest go for all of them, and one with a `name` should not overlap with others. When `signal` is
+   * aborted, the subscription ends.
+   */
+  subscribe<Selector extends string>(
+    selectors: Selector | readonly Selector[],
+    options: ReadOptions & Abortable = {},
+  ): Subscription<PayloadOf<Topics, Selector>> {
+    const { signal, ...read } = options;
+    const list = typeof selectors === "string" ? [selectors] : [...new Set(selectors)];
+    signal?.throwIfAborted();
+    // One that the server stopped may be started again: then it is asked for.
+    if (this.#connection.state !== "stopped") this.#begin();
+    const index = this.#subscriptions.add(list, read);
+    const unsubscribe = () => {
+      this.#subscriptions.remove(index);
+      // Told directly: what waits to be told must not be any more.
+      this.#end(index);
+      this.#drive();
+    };
+    const handle = new Subscription<PayloadOf<Topics, Selector>>(list, {
+      positions: () => this.#subscriptions.positions(index),
+      stopped: () => (this.#connection.state === "stopped" ? this.#stopped : undefined),
+      unsubscribe,
+      report: this.#report,
+    });
+    this.#handles.set(index, handle as unknown as Subscription);
+    signal?.addEventListener("abort", unsubscribe);
+    handle.on("state", ({ state }) => {
+      if (state === "ended") signal?.removeEventListener("abort", unsubscribe);
+    });
+    // Later, so that whoever subscribes can add handlers first.
+    queueMicrotask(() => this.#drive());
+    return handle;
+  }
+
+  /** Publishes, and tells where it was kept. While there is no connection it waits for one. */
+  async publish<Topic extends string>(
+    topic: Topic,
+    data: PayloadOf<Topics, Topic>,
+    { key, expect, kind, signal }: PublishOptions = {},
+  ): Promise<Published> {
+    const command = { type: "publish", topic, key, expect, ...encodePayload(data, kind) };
+    const afterBreak = key === undefined ? "fail" : "ask-again-while-remembered";
+    const event = (await this.#ask(command, afterBreak, signal)) as Event & { type: "published" };
+    return { topic: event.topic, epoch: event.epoch, sequence: event.sequence, level: event.level };
+  }
+
+  /** A page of what is kept of one topic. */
+  async history<Topic extends string>(
+    topic: Topic,
+    { signal, ...page }: HistoryOptions = {},
+  ): Promise<HistoryPage<PayloadOf<Topics, Topic>>> {
+    const command = { type: "history", topic, ...page };
+    const event = (await this.#ask(command, "ask-again", signal)) as Event & { type: "history" };
+    const publications = event.publications.map(({ sequence, time_ms, ...payload }) => {
+      const { kind, data } = decodePayload(payload);
+      return { sequence, timeMs: time_ms, kind, data: data as PayloadOf<Topics, Topic> };
+    });
+    return { topic: event.topic, epoch: event.epoch, head: event.head, start: event.start, publications };
+  }
+
+  /** Tells the server how far the durable subscriber `name` came; resolves once that is on disk. */
+  async acknowledge(name: string, positions: Positions, { signal }: Abortable = {}): Promise<void> {
+    await this.#ask({ type: "acknowledge", name, positions }, "ask-again", signal);
+  }
+
+  /** Asks the server for a sign of life; answers how long it took, in milliseconds. */
+  async ping({ signal }: Abortable = {}): Promise<number> {
+    const askedAt = now();
+    await this.#ask({ type: "ping" }, "ask-again", signal);
+    return now() - askedAt;
+  }
+
+  /** Starts at the first use; after an end only `connect` does. */
+  #begin(): void {
+    if (this.#stopped) throw this.#stopped;
+    if (this.#connection.state === "idle") this.connect();
+  }
+
+  async #ask(command: object, afterBreak: AfterBreak, signal: AbortSignal | undefined): Promise<Event> {
+    signal?.throwIfAborted();
+    this.#begin();
+    const id = (this.#lastId += 1);
+    const text = JSON.stringify({ id, ...command });
+    this.#requests.add({ id, text, afterBreak });
+    const answer = new Promise<Event>((resolve, reject) => this.#waiting.set(id, { resolve, reject }));
+    const abort = () => {
+      this.#requests.remove(id);
+      this.#waiting.get(id)?.reject(signal?.reason);
+      this.#waiting.delete(id);
+    };
+    signal?.addEventListener("abort", abort);
+    this.#drive();
+    try {
+      return await answer;
+    } finally {
+      signal?.removeEventListener("abort", abort);
+    }
+  }
+
+  /** Does all that there is to do. Handlers may call anything: what they cause is done here too, afterwards. */
+  #drive(): void {
+    if (this.#isDriving) return;
+    this.#isDriving = true;
+    try {
+      while (this.#step());
+    } finally {
+      this.#isDriving = false;
+    }
+    this.#setTimer();
+  }
+
+  #step(): boolean {
+    const action = this.#connection.pollAction();
+    if (action) return (this.#perform(action), true);
+    if (this.#connection.state === "connected") {
+      const command = this.#subscriptions.pollCommand();
+      const text = command ? JSON.stringify(command) : this.#requests.pollText(now());
+      if (text) return (this.#send(text), true);
+    }
+    const news = this.#subscriptions.pollNews();
+    if (news) {
+      this.#handles.get(news.of)?.handleNews(news);
+      if ("state" in news && news.state === "ended") this.#handles.delete(news.of);
+      return true;
+    }
+    const lag = this.#lags.shift();
+    if (lag) return (this.#emitter.emit("lag", lag), true);
+    const outcome = this.#requests.pollOutcome();
+    if (outcome) this.#settle(outcome);
+    return outcome !== undefined;
+  }
+
+  #perform(action: ConnectionAction): void {
+    switch (action.do) {
+      case "fetchToken":
+        void this.#fetchToken(action.serial, action.refused);
+        break;
+      case "open":
+        this.#openTransport(action.serial, action.url);
+        break;
+      case "send":
+        this.#send(JSON.stringify(action.command));
+        break;
+      case "close":
+        this.#transport?.close();
+        this.#transport = undefined;
+        break;
+      case "tell":
+        this.#handleState(action);
+    }
+  }
+
+  #send(text: string): void {
+    try {
+      this.#transport?.send(text);
+    } catch (error) {
+      this.#connection.handleClose(this.#serial, { text: `cannot send: ${String(error)}` }, now());
+    }
+  }
+
+  #openTransport(serial: number, url: string): void {
+    const connection = this.#connection;
+    this.#serial = serial;
+    const take = (input: () => void) => {
+      input();
+      this.#drive();
+    };
+    try {
+      this.#transport = this.#open(url, {
+        handleOpen: () => take(() => connection.handleOpen(serial, now())),
+        handleText: (text) => take(() => this.#handleText(serial, text)),
+        handleClose: (reason) => take(() => connection.handleClose(serial, reason, now())),
+      });
+    } catch (error) {
+      connection.handleClose(serial, { text: `cannot open ${url}: ${String(error)}` }, now());
+    }
+  }
+
+  #handleText(serial: number, text: string): void {
+    const connection = this.#connection;
+    if (!connection.isCurrent(serial)) return;
+    connection.handleHeard(serial, now());
+    try {
+      for (const event of decodeMessage(text)) {
+        if (!connection.isCurrent(serial)) return;
+        this.#handleEvent(event);
+      }
+    } catch (error) {
+      const why = `cannot read what the server sent: ${String(error)}; check that the address is a Tidegate server's`;
+      connection.handleClose(serial, { text: why }, now());
+    }
+  }
+
+  #handleEvent(event: Event): void {
+    if (this.#connection.handleEvent(event, now()) || this.#requests.handleEvent(event)) return;
+    this.#subscriptions.handleEvent(event, now());
+    if (event.type === "lag") this.#lags.push({ ms: event.ms });
+  }
+
+  async #fetchToken(serial: number, refused: TidegateError | undefined): Promise<void> {
+    this.#tokenWanted?.abort();
+    const { signal } = (this.#tokenWanted = new AbortController());
+    try {
+      const token = await this.#provider?.({ refused, signal });
+      this.#connection.handleToken(serial, token, now());
+    } catch (cause) {
+      const text = `cannot get a token: ${String(cause)}; check what the \`token\` option calls`;
+      const error = cause instanceof TidegateError ? cause : new TidegateError(LocalCode.Unreachable, text, { cause });
+      this.#connection.handleTokenFailed(serial, error, now());
+    }
+    this.#drive();
+  }
+
+  #handleState({ state, error, retryInMs }: ConnectionAction & { do: "tell" }): void {
+    if (state === "connected") {
+      this.#subscriptions.handleConnected();
+      this.#requests.handleConnected();
+      this.#awaitingReady.forEach((waiting) => waiting.resolve(undefined));
+      this.#awaitingReady.clear();
+    } else if (this.#wasConnected) {
+      this.#subscriptions.handleDisconnect();
+      this.#requests.handleDisconnect(now());
+    }
+    this.#wasConnected = state === "connected";
+    if (state === "idle" || state === "stopped") this.#tokenWanted?.abort();
+    const wasAwaited = state === "stopped" && this.#giveUp(error!);
+    this.#emitter.emit("state", { state, ...(error && { error }), ...(retryInMs !== undefined && { retryInMs }) });
+    if (state === "stopped" && !wasAwaited) this.#report(error);
+  }
+
+  /** Ends all waiting, because there will be no connection; answers whether anybody waited. */
+  #giveUp(error: TidegateError): boolean {
+    if (this.#connection.state === "stopped") this.#stopped = error;
+    const wasWaitedFor = this.#failWaiting(error);
+    const wasRead = [...this.#handles.values()].map((handle) => handle.interrupt(error));
+    return wasWaitedFor || wasRead.includes(true);
+  }
+
+  #failWaiting(error: TidegateError): boolean {
+    const waiting = [...this.#awaitingReady];
+    this.#awaitingReady.clear();
+    waiting.forEach((each) => each.reject(error));
+    this.#requests.handleStop(error);
+    return waiting.length + this.#waiting.size > 0;
+  }
+
+  #settle(outcome: Outcome): void {
+    const waiting = this.#waiting.get(outcome.id);
+    this.#waiting.delete(outcome.id);
+    if (outcome.error) waiting?.reject(outcome.error);
+    else waiting?.resolve(outcome.event);
+  }
+
+  #end(index: SubscriptionIndex): void {
+    this.#handles.get(index)?.handleNews({ of: index, state: "ended" });
+    this.#handles.delete(index);
+  }
+
+  /** Tells what nobody else takes care of. Without an `error` handler it is thrown, so that it is seen. */
+  readonly #report = (error: unknown): void => {
+    if (this.#emitter.has("error")) this.#emitter.emit("error", error);
+    else throwLater(error);
+  };
+
+  #setTimer(): void {
+    const times = [this.#connection.wakeAt, this.#subscriptions.wakeAt].filter((at) => at !== undefined);
+    const at = times.length > 0 ? Math.min(...times) : undefined;
+    // One that fires too early only looks again: cheaper than a new one for every message.
+    if (at !== undefined && this.#timer !== undefined && this.#timer.at <= at) return;
+    clearTimeout(this.#timer?.id);
+    const wake = () => {
+      this.#timer = undefined;
+      this.#connection.handleWake(now());
+      this.#subscriptions.handleWake(now());
+      this.#drive();
+    };
+    this.#timer = at === undefined ? undefined : { at, id: setTimeout(wake, Math.max(0, at - now())) };
+  }
+}
+
+/** A clock that never goes back, in milliseconds. */
+function now(): number {
+  return performance.now();
+}

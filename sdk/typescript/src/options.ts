@@ -1,0 +1,94 @@
+/** What a client is told to do, and what it answers. */
+
+import type { ConnectionState, ConnectionTimes } from "./connection.js";
+import type { TidegateError } from "./errors.js";
+import type { PayloadKind } from "./protocol.js";
+import type { Lag } from "./subscription.js";
+import type { OpenTransport } from "./transport.js";
+import type { WebSocketClass } from "./websocket.js";
+
+/** Asks for a token. `refused` says why the last one was not good any more; `signal` that nobody waits for it. */
+export type TokenProvider = (request: {
+  readonly refused: TidegateError | undefined;
+  readonly signal: AbortSignal;
+}) => string | undefined | Promise<string | undefined>;
+
+/** How a client connects. */
+export interface ClientOptions extends Partial<ConnectionTimes> {
+  /** A token, or what to ask for one: at first, and whenever the server refuses the last. */
+  readonly token?: string | TokenProvider;
+  /** The client's own name, for the server's logs. */
+  readonly name?: string;
+  /** The WebSocket class, where the runtime has none (Node before 22): npm's `ws`. */
+  readonly WebSocket?: WebSocketClass;
+  /** What to travel with, instead of a WebSocket. */
+  readonly transport?: OpenTransport;
+  /** Commands that may wait for a connection. Default 1,000. */
+  readonly queueMax?: number;
+  /** How long after it was first sent a publish with a key is sent again, in milliseconds. Default 240,000. */
+  readonly resendMs?: number;
+}
+
+/** What a client tells. */
+export interface ClientEvents {
+  /** The connection is at something else; `error` says why, `retryInMs` when it is tried again. */
+  state: { readonly state: ConnectionState; readonly error?: TidegateError; readonly retryInMs?: number };
+  /** The server says how far behind this client is. */
+  lag: Lag;
+  /** What nobody else took care of: an error thrown by a handler, a subscription or connection given up. */
+  error: unknown;
+}
+
+/** Something that an `AbortSignal` can end. */
+export interface Abortable {
+  readonly signal?: AbortSignal;
+}
+
+/** How to publish. */
+export interface PublishOptions extends Abortable {
+  /** An idempotency key: a second publication with it is not kept, and this one is sent again after a break. */
+  readonly key?: string;
+  /** Refuses it (4217) unless this is the topic's newest sequence; 0: nothing was published yet. */
+  readonly expect?: number;
+  /** What kind of payload it is. Default "bytes" for a `Uint8Array`, else "json". */
+  readonly kind?: PayloadKind;
+}
+
+/** Where a publication was kept, and how safely. */
+export interface Published {
+  readonly topic: string;
+  readonly epoch: string;
+  readonly sequence: number;
+  readonly level: "memory" | "disk";
+}
+
+/** Which page of a topic's history; one of the first four, or none for the oldest. */
+export interface HistoryOptions extends Abortable {
+  readonly after?: number;
+  readonly before?: number;
+  readonly last?: number;
+  /** Milliseconds since 1970. */
+  readonly since?: number;
+  /** How many at most. Default 100. */
+  readonly limit?: number;
+}
+
+/** A page of a topic's history, oldest first. */
+export interface HistoryPage<T = unknown> {
+  readonly topic: string;
+  readonly epoch: string;
+  /** The newest sequence. */
+  readonly head: number;
+  /** The page comes after this; what lies between it and the first publication is not kept any more. */
+  readonly start: number;
+  readonly publications: readonly Kept<T>[];
+}
+
+/** A publication of a history. */
+export interface Kept<T = unknown> {
+  readonly sequence: number;
+  /** When it was published, in milliseconds since 1970. */
+  readonly timeMs: number;
+  readonly kind: PayloadKind;
+  readonly data: T;
+}

@@ -1,0 +1,345 @@
+/**
+ * All subscriptions of a client and what each is at. Pure.
+ *
+ * A subscription outlives connections. It is `waiting` while there is none, `asked` from the command until the
+ * answer, then `live`; a break takes it back to `waiting`. Unsubscribing or a refusal ends it.
+ *
+ * The server tells a session each topic once, however many selectors select it, and a `subscribe` restarts what it
+ * overlaps with. So each subscription follows its own positions, and each `subscribe` asks for the earliest place
+ * that any of them still needs: none of them is told anything twice, and none of them misses anything.
+ */
+
+import type { Pauses } from "./backoff.js";
+import { pauseMs } from "./backoff.js";
+import { TidegateError } from "./errors.js";
+import type { Command, Conflation, Event, From, Position, Positions } from "./protocol.js";
+import { Readers } from "./readers.js";
+import { isPattern, selects } from "./selector.js";
+import type { Told } from "./tracker.js";
+import { Tracker } from "./tracker.js";
+
+/** What a subscription is at. */
+export type SubscriptionState = "waiting" | "asked" | "live" | "ended";
+
+/** How a subscription is read. */
+export interface ReadOptions {
+  /** Where to start. Default "snapshot": the newest value, if one is kept. */
+  readonly from?: From;
+  /** Places from which to go on, as `Subscription.positions` gave them. */
+  readonly positions?: Positions;
+  /** What may be skipped. Default "off". */
+  readonly conflation?: Conflation;
+  /** The least time between two batches, in milliseconds. */
+  readonly intervalMs?: number;
+  /** A durable subscriber's name: the server remembers what was acknowledged under it. */
+  readonly name?: string;
+}
+
+/** Names a subscription of one client. */
+export type SubscriptionIndex = number;
+
+/** What came of an event, a command or time, and for which subscription. */
+export type News =
+  | { readonly of: SubscriptionIndex; readonly told: Told | { readonly type: "lag"; readonly ms: number } }
+  | { readonly of: SubscriptionIndex; readonly state: SubscriptionState; readonly error?: TidegateError };
+
+interface Subscription {
+  readonly index: SubscriptionIndex;
+  selectors: readonly string[];
+  readonly options: ReadOptions;
+  readonly tracker: Tracker;
+  state: SubscriptionState;
+  /** It was live once: what comes next must join on to what was read. */
+  wasLive: boolean;
+  /** How often it was put off, and until when. */
+  refusals: number;
+  dueAt: number | undefined;
+}
+
+/** The subscriptions of one client. */
+export class Subscriptions {
+  readonly #all = new Map<SubscriptionIndex, Subscription>();
+  readonly #readers = new Readers<Subscription>();
+  /** Those whose answer is awaited, by the id of the command. */
+  readonly #asked = new Map<number, Subscription>();
+  /** Those that the server put off. */
+  readonly #postponed = new Set<Subscription>();
+  readonly #commands: Command[] = [];
+  readonly #news: News[] = [];
+  readonly #nextId: () => number;
+  readonly #pauses: Pauses;
+  readonly #random: () => number;
+  #isConnected = false;
+  #nextIndex = 0;
+
+  constructor(nextId: () => number, pauses: Pauses, random: () => number) {
+    this.#nextId = nextId;
+    this.#pauses = pauses;
+    this.#random = random;
+  }
+
+  /** Adds one. It is asked for at once, or when there is a connection. */
+  add(selectors: readonly string[], options: ReadOptions): SubscriptionIndex {
+    const { from } = options;
+    const index = this.#nextIndex++;
+    const subscription: Subscription = {
+      index,
+      selectors: [...selectors],
+      options,
+      tracker: new Tracker(from === undefined || from === "snapshot", ownPositions(selectors, options)),
+      state: "waiting",
+      wasLive: false,
+      refusals: 0,
+      dueAt: undefined,
+    };
+    this.#all.set(index, subscription);
+    this.#readers.add(subscription);
+    if (this.#isConnected) this.#ask(subscription);
+    return index;
+  }
+
+  /** Ends one. What others still read stays subscribed. */
+  remove(index: SubscriptionIndex): void {
+    const ended = this.#all.get(index);
+    if (ended === undefined) return;
+    const wasAsked = ended.state === "asked" || ended.state === "live";
+    this.#end(ended);
+    const topics = ended.selectors.filter((selector) => !this.#readers.has(selector));
+    if (wasAsked && topics.length > 0) {
+      this.#commands.push({ type: "unsubscribe", id: this.#nextId(), topics });
+    }
+  }
+
+  /** Ends all of them. */
+  removeAll(): void {
+    [...this.#all.values()].forEach((subscription) => this.#end(subscription));
+    this.#commands.length = 0;
+  }
+
+  /** What a subscription is at. */
+  state(index: SubscriptionIndex): SubscriptionState {
+    return this.#all.get(index)?.state ?? "ended";
+  }
+
+  /** Asks for everything, each from where it was left. */
+  handleConnected(): void {
+    this.#isConnected = true;
+    this.#all.forEach((subscription) => this.#ask(subscription));
+  }
+
+  /** Notes that the connection is gone: everything has to be asked for again. */
+  handleDisconnect(): void {
+    this.#isConnected = false;
+    this.#commands.length = 0;
+    this.#asked.clear();
+    this.#postponed.clear();
+    for (const subscription of this.#all.values()) {
+      if (subscription.wasLive) subscription.tracker.handleDisconnect();
+      [subscription.dueAt, subscription.refusals] = [undefined, 0];
+      this.#enter(subscription, "waiting");
+    }
+  }
+
+  /** Takes an event, if it concerns a subscription. */
+  handleEvent(event: Event, now: number): void {
+    switch (event.type) {
+      case "subscribed":
+        return this.#handleSubscribed(event);
+      case "topic":
+        return this.#tell(event.topic, (tracker) => tracker.handleTopic(event));
+      case "gap":
+        return this.#tell(event.topic, (tracker) => tracker.handleGap(event));
+      case "publication":
+        return this.#tell(event.topic, (tracker) => tracker.handlePublication(event));
+      case "lag":
+        return this.#handleLag(event.topic, event.ms);
+      case "refused":
+        return this.#handleRefused(event, now);
+      case "unsubscribed":
+        return this.#handleUnsubscribed(event);
+    }
+  }
+
+  /** When it has to be woken, if nothing happens before. */
+  get wakeAt(): number | undefined {
+    let earliest: number | undefined;
+    for (const { dueAt } of this.#postponed) {
+      if (dueAt !== undefined && (earliest === undefined || dueAt < earliest)) earliest = dueAt;
+    }
+    return earliest;
+  }
+
+  /** Asks again for what was put off. */
+  handleWake(now: number): void {
+    for (const subscription of [...this.#postponed]) {
+      if (subscription.dueAt! <= now) this.#ask(subscription);
+    }
+  }
+
+  /** The next command to send. */
+  pollCommand(): Command | undefined {
+    return this.#commands.shift();
+  }
+
+  /** What to tell next. */
+  pollNews(): News | undefined {
+    return this.#news.shift();
+  }
+
+  /** Where a subscription is in each of its topics. */
+  positions(index: SubscriptionIndex): Positions {
+    return this.#all.get(index)?.tracker.positions ?? {};
+  }
+
+  #enter(subscription: Subscription, state: SubscriptionState, error?: TidegateError): void {
+    if (subscription.state === state) return;
+    subscription.state = state;
+    this.#news.push({ of: subscription.index, state, ...(error && { error }) });
+  }
+
+  #end(subscription: Subscription, error?: TidegateError): void {
+    this.#all.delete(subscription.index);
+    this.#readers.remove(subscription);
+    this.#postponed.delete(subscription);
+    this.#enter(subscription, "ended", error);
+  }
+
+  #ask(subscription: Subscription): void {
+    const { selectors, options, wasLive } = subscription;
+    const positions = this.#placesFor(subscription);
+    const id = this.#nextId();
+    this.#asked.set(id, subscription);
+    this.#postponed.delete(subscription);
+    this.#commands.push({
+      type: "subscribe",
+      id,
+      topics: selectors,
+      // A topic without a position came into being meanwhile: all of it is news.
+      from: wasLive ? "all" : isPosition(options.from) ? undefined : options.from,
+      positions: Object.keys(positions).length > 0 ? positions : undefined,
+      conflation: options.conflation,
+      interval_ms: options.intervalMs,
+      name: options.name,
+    });
+    this.#enter(subscription, "asked");
+  }
+
+  /** The earliest place that anybody needs of each topic that `subscription` reads. */
+  #placesFor(subscription: Subscription): Positions {
+    const { selectors, tracker } = subscription;
+    const topics = new Set([...tracker.topics(), ...selectors.filter((selector) => !isPattern(selector))]);
+    const patterns = selectors.filter(isPattern);
+    if (patterns.length > 0) {
+      for (const other of this.#all.values()) {
+        for (const topic of other.tracker.topics()) {
+          if (patterns.some((pattern) => selects(pattern, topic))) topics.add(topic);
+        }
+      }
+    }
+    const places: [string, Position][] = [];
+    for (const topic of topics) {
+      const place = this.#placeFor(subscription, topic);
+      if (place !== undefined) places.push([topic, place]);
+    }
+    return Object.fromEntries(places);
+  }
+
+  #placeFor(subscription: Subscription, topic: string): Position | undefined {
+    let place = subscription.tracker.position(topic);
+    for (const other of this.#readers.of(topic)) {
+      const theirs = other.wasLive && other !== subscription ? other.tracker.position(topic) : undefined;
+      if (theirs === undefined) continue;
+      place ??= this.#join(subscription, topic, theirs);
+      if (place?.epoch === theirs.epoch && theirs.sequence < place.sequence) place = theirs;
+    }
+    return place;
+  }
+
+  /** Where a new subscription starts in a topic of which another has read up to `theirs`. */
+  #join({ options, wasLive, tracker }: Subscription, topic: string, theirs: Position): Position | undefined {
+    const from = options.from ?? "snapshot";
+    // The server starts from the oldest that there is, or from where the name left off.
+    if (wasLive || from === "all" || isPosition(from) || options.name !== undefined) return undefined;
+    const back = from === "now" ? 0 : from === "snapshot" ? 1 : from.last;
+    const sequence = Math.max(0, theirs.sequence - back);
+    tracker.join(topic, theirs, sequence);
+    return { epoch: theirs.epoch, sequence };
+  }
+
+  #handleSubscribed(event: Event & { type: "subscribed" }): void {
+    const subscription = this.#answered(event.id);
+    if (subscription === undefined) return;
+    [subscription.wasLive, subscription.refusals] = [true, 0];
+    this.#enter(subscription, "live");
+    event.topics.forEach((topic) => this.#push(subscription, subscription.tracker.handleTopic(topic)));
+  }
+
+  #handleRefused(event: Event & { type: "refused" }, now: number): void {
+    const subscription = this.#answered(event.id);
+    if (subscription === undefined) return;
+    const error = new TidegateError(event.code, event.error);
+    if (error.advice !== "retry-now" && error.advice !== "retry-later") return this.#end(subscription, error);
+    subscription.dueAt = now + pauseMs(subscription.refusals, error, this.#pauses, this.#random);
+    subscription.refusals += 1;
+    this.#postponed.add(subscription);
+    this.#enter(subscription, "waiting", error);
+  }
+
+  /** The subscription that was asked for with this id, unless it ended since. */
+  #answered(id: number | undefined): Subscription | undefined {
+    const subscription = id === undefined ? undefined : this.#asked.get(id);
+    if (id !== undefined) this.#asked.delete(id);
+    return subscription?.state === "asked" ? subscription : undefined;
+  }
+
+  /** Without an id it is the server that ended it, because the reader was too far behind. */
+  #handleUnsubscribed(event: Event & { type: "unsubscribed" }): void {
+    if (event.id !== undefined) return;
+    const text =
+      event.error ??
+      "cannot keep the subscription: its reader was too far behind; read faster, or subscribe with conflation \"lagging\"";
+    const error = new TidegateError(event.code ?? 4102, text);
+    const ended = new Set(event.selectors.flatMap((selector) => [...this.#readers.with(selector)]));
+    for (const subscription of ended) {
+      const left = subscription.selectors.filter((selector) => !event.selectors.includes(selector));
+      if (left.length === 0) {
+        this.#end(subscription, error);
+      } else {
+        this.#readers.remove(subscription);
+        subscription.selectors = left;
+        this.#readers.add(subscription);
+      }
+    }
+  }
+
+  #handleLag(topic: string | undefined, ms: number): void {
+    const lagging = topic === undefined ? [...this.#all.values()] : this.#readers.of(topic);
+    for (const { index, state } of lagging) {
+      if (state === "live") this.#news.push({ of: index, told: { type: "lag", ms } });
+    }
+  }
+
+  #tell(topic: string, take: (tracker: Tracker) => Told[]): void {
+    for (const reader of this.#readers.of(topic)) {
+      // Until it is answered, what comes is meant for others.
+      if (reader.state === "live") this.#push(reader, take(reader.tracker));
+    }
+  }
+
+  #push(subscription: Subscription, told: Told[]): void {
+    for (const one of told) this.#news.push({ of: subscription.index, told: one });
+  }
+}
+
+function isPosition(from: From | undefined): from is Position {
+  return typeof from === "object" && "epoch" in from;
+}
+
+function ownPositions(selectors: readonly string[], { from, positions }: ReadOptions): Positions {
+  if (!isPosition(from)) return positions ?? {};
+  const [topic] = selectors;
+  if (topic === undefined || selectors.length > 1 || isPattern(topic)) {
+    throw new TypeError("cannot start several topics from one position: give `positions`, by topic");
+  }
+  return { ...positions, [topic]: from };
+}

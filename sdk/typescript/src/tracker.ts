@@ -1,0 +1,165 @@
+/**
+ * What one subscription knows of the topics it reads: positions, gaps, what is a repetition. Pure.
+ *
+ * The semantics are those of the Rust SDK's tracker: a gap is the authority, a new epoch starts over, what was
+ * taken before and comes again is dropped by its sequence.
+ */
+
+import type { Event, GapReason, PayloadKind, Position, Positions, WireTopic } from "./protocol.js";
+import { decodePayload } from "./protocol.js";
+
+/** A publication as a subscriber gets it. */
+export interface Publication<T = unknown> {
+  readonly type: "publication";
+  readonly topic: string;
+  readonly epoch: string;
+  readonly sequence: number;
+  /** What the payload is: JSON as a value, text as a string, bytes as a `Uint8Array`. */
+  readonly kind: PayloadKind;
+  readonly data: T;
+  /** Whether it is the value that the topic had when the subscription began. */
+  readonly isSnapshot: boolean;
+}
+
+/** Publications that cannot be had any more. */
+export interface Gap {
+  readonly type: "gap";
+  readonly topic: string;
+  readonly epoch: string;
+  /** The first one; absent if the numbering began anew. */
+  readonly from?: number;
+  /** The last one: what follows begins after it. */
+  readonly to: number;
+  readonly reason: GapReason;
+}
+
+/** A topic is read on from where it was left. */
+export interface Resumed {
+  readonly type: "resumed";
+  readonly topic: string;
+  /** Whether all that was missed follows. If not, a gap comes first. */
+  readonly recovered: boolean;
+  /** How many were published meanwhile, as far as the server kept count. */
+  readonly missed: number;
+}
+
+/** What an event means for the reader. */
+export type Told = Publication | Gap | Resumed;
+
+interface Place {
+  epoch: string;
+  sequence: number;
+  /** The newest sequence when reading began: up to here it is the snapshot, if one was asked for. */
+  head: number;
+  wantsSnapshot: boolean;
+  /** Gaps up to here are of no interest: the subscription joined another that had read so far. */
+  quietThrough: number;
+  /** It has to be told that reading goes on. */
+  isResuming: boolean;
+}
+
+/** Follows the positions of one subscription's topics, across connections. */
+export class Tracker {
+  readonly #places = new Map<string, Place>();
+  #wantsSnapshots: boolean;
+
+  /** `positions` are places from which to resume. */
+  constructor(wantsSnapshots: boolean, positions: Positions = {}) {
+    this.#wantsSnapshots = wantsSnapshots;
+    for (const [topic, { epoch, sequence }] of Object.entries(positions)) {
+      const place = { epoch, sequence, head: 0, wantsSnapshot: false, quietThrough: 0, isResuming: true };
+      this.#places.set(topic, place);
+    }
+  }
+
+  /** Where it is in `topic`. */
+  position(topic: string): Position | undefined {
+    const place = this.#places.get(topic);
+    return place && { epoch: place.epoch, sequence: place.sequence };
+  }
+
+  /** Where it is in each topic. */
+  get positions(): Positions {
+    return Object.fromEntries([...this.#places.keys()].map((topic) => [topic, this.position(topic)!]));
+  }
+
+  /** The topics of which it has a position. */
+  topics(): IterableIterator<string> {
+    return this.#places.keys();
+  }
+
+  /** Notes that the connection is gone: every topic has to be resumed. */
+  handleDisconnect(): void {
+    // What comes into being meanwhile is news.
+    this.#wantsSnapshots = false;
+    for (const place of this.#places.values()) {
+      place.isResuming = true;
+      place.wantsSnapshot = false;
+    }
+  }
+
+  /** Joins a reader that is at `position` in `topic`: what that one has no interest in is no gap here. */
+  join(topic: string, position: Position, start: number): void {
+    this.#places.set(topic, {
+      epoch: position.epoch,
+      sequence: start,
+      head: position.sequence,
+      wantsSnapshot: this.#wantsSnapshots,
+      quietThrough: position.sequence,
+      isResuming: false,
+    });
+  }
+
+  /** Takes the place where the server starts to read a topic. */
+  handleTopic(wire: WireTopic): Told[] {
+    const { topic, epoch, head, start, recovered } = wire;
+    const place = this.#places.get(topic);
+    if (place === undefined) {
+      const fresh = { wantsSnapshot: this.#wantsSnapshots, quietThrough: 0, isResuming: false };
+      this.#places.set(topic, { epoch, sequence: start, head, ...fresh });
+      return [];
+    }
+    const told: Told[] = [];
+    // A server that lost what it once told starts anew as well, whatever it calls its epoch.
+    const isAnew = place.epoch !== epoch || (recovered === false && head < place.sequence);
+    if (place.isResuming) {
+      place.isResuming = false;
+      const missed = Math.max(0, head - (isAnew ? 0 : place.sequence));
+      told.push({ type: "resumed", topic, recovered: !isAnew && recovered !== false, missed });
+    }
+    if (isAnew) {
+      Object.assign(place, { epoch, sequence: start, head, wantsSnapshot: false, quietThrough: 0 });
+      told.push({ type: "gap", topic, epoch, to: start, reason: "epoch" });
+    } else {
+      place.head = Math.max(place.head, head);
+      place.sequence = Math.max(place.sequence, start);
+    }
+    return told;
+  }
+
+  /** Takes a gap. It moves the position, also after `recovered` was true. */
+  handleGap(wire: Event & { type: "gap" }): Told[] {
+    const { topic, epoch, to, reason } = wire;
+    const place = this.#places.get(topic);
+    if (place === undefined) return [];
+    const isSameLife = place.epoch === epoch;
+    if (isSameLife && to <= place.sequence) return [];
+    const from = isSameLife ? Math.max(wire.from ?? 0, place.sequence + 1) : undefined;
+    Object.assign(place, { epoch, sequence: to });
+    if (!isSameLife) Object.assign(place, { head: 0, wantsSnapshot: false, quietThrough: 0 });
+    if (to <= place.quietThrough) return [];
+    return [{ type: "gap", topic, epoch, ...(from !== undefined && { from }), to, reason }];
+  }
+
+  /** Takes a publication. One that was taken before means nothing. */
+  handlePublication(wire: Event & { type: "publication" }): Told[] {
+    const place = this.#places.get(wire.topic);
+    if (place === undefined || wire.sequence <= place.sequence) return [];
+    place.sequence = wire.sequence;
+    const isSnapshot = place.wantsSnapshot && wire.sequence <= place.head;
+    place.wantsSnapshot = false;
+    const { topic, sequence } = wire;
+    const { kind, data } = decodePayload(wire);
+    return [{ type: "publication", topic, epoch: place.epoch, sequence, kind, data, isSnapshot }];
+  }
+}

@@ -1,0 +1,56 @@
+/** The WebSocket transport, over any class with the browser's interface. */
+
+import { LocalCode, TidegateError } from "./errors.js";
+import { SUBPROTOCOL } from "./protocol.js";
+import type { OpenTransport } from "./transport.js";
+
+/** What we need of a WebSocket: browsers, Node 22 and later, and npm's `ws` have it. */
+export interface WebSocketLike {
+  onopen: ((event: never) => void) | null;
+  onmessage: ((event: never) => void) | null;
+  onerror: ((event: never) => void) | null;
+  onclose: ((event: never) => void) | null;
+  send(text: string): void;
+  close(): void;
+}
+
+/** A WebSocket class. */
+export type WebSocketClass = new (url: string, subprotocols: string[]) => WebSocketLike;
+
+/** The class to use: the one given, or else the runtime's own. */
+export function webSocketClass(given?: WebSocketClass): WebSocketClass {
+  const found = given ?? (globalThis as { WebSocket?: unknown }).WebSocket;
+  if (typeof found === "function") return found as WebSocketClass;
+  const text = "cannot connect: this runtime has no WebSocket; install `ws` and pass it as the option `WebSocket`";
+  throw new TidegateError(LocalCode.Misused, text);
+}
+
+/** The address of a node's WebSocket: `http` becomes `ws`, and a missing path the usual one. */
+export function webSocketUrl(address: string): string {
+  const url = new URL(address);
+  url.protocol = url.protocol.replace(/^http/, "ws");
+  if (url.pathname === "/") url.pathname = "/v1/ws";
+  return url.href;
+}
+
+/** Opens WebSockets of the given class. */
+export function webSocketTransport(WebSocket: WebSocketClass): OpenTransport {
+  return (address, handlers) => {
+    const socket = new WebSocket(webSocketUrl(address), [SUBPROTOCOL]);
+    socket.onopen = () => handlers.handleOpen();
+    socket.onmessage = (event: { data: unknown }) => handlers.handleText(String(event.data));
+    // What went wrong is never told here; `onclose` follows.
+    socket.onerror = () => {};
+    socket.onclose = ({ code, reason }: { code: number; reason: string }) => {
+      const why = reason || `cannot reach ${address}: the connection ended without a reason (${code})`;
+      handlers.handleClose({ code, text: why });
+    };
+    return {
+      send: (text) => socket.send(text),
+      close: () => {
+        socket.onopen = socket.onmessage = socket.onclose = null;
+        socket.close();
+      },
+    };
+  };
+}

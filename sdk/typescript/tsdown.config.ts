@@ -1,0 +1,11 @@
+import { defineConfig } from "tsdown";
+
+export default defineConfig({
+  entry: { index: "src/index.ts", react: "src/react.ts", svelte: "src/svelte.ts" },
+  format: ["esm", "cjs"],
+  platform: "neutral",
+  target: "es2022",
+  fixedExtension: false,
+  dts: true,
+  sourcemap: true,
+});
