@@ -1,0 +1,155 @@
+// The built package in real Chromium: a plain page, the README's React component, the README's Svelte component.
+import { existsSync, readFileSync } from "node:fs";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { Browser, Page } from "playwright-core";
+import { chromium } from "playwright-core";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { bundle } from "./bundle.js";
+import { examples } from "./readme.js";
+import { Server } from "./server.js";
+
+const executablePath = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
+const launched = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync"];
+
+/** What the local server serves, by path. */
+const served = new Map<string, { type: string; body: string }>();
+const pages = createServer((request, answer) => {
+  const found = served.get(request.url!);
+  answer.writeHead(found ? 200 : 404, { "content-type": found?.type ?? "text/plain" }).end(found?.body);
+});
+let origin: string;
+let server: Server;
+let browser: Browser;
+
+beforeAll(async () => {
+  pages.listen(0, "127.0.0.1");
+  await once(pages, "listening");
+  origin = `http://127.0.0.1:${(pages.address() as { port: number }).port}`;
+  const dist = new URL("../dist/index.js", import.meta.url);
+  served.set("/index.js", { type: "text/javascript", body: readFileSync(dist, "utf8") });
+  const config = `[access]\norigins = ["${origin}"]\n[store]\npath = "{store}"\n[[topics]]\nselector = "kept/#"\nack = "disk"\n`;
+  [server, browser] = await Promise.all([Server.start(config), chromium.launch({ executablePath, args: launched })]);
+});
+afterAll(async () => {
+  await browser?.close();
+  await server?.remove();
+  pages.close();
+});
+
+/** Opens a page that runs a module; errors in it fail the test. */
+async function open(module: string): Promise<{ page: Page; errors: string[] }> {
+  served.set("/module.js", { type: "text/javascript", body: module });
+  const head = '<!doctype html><link rel="icon" href="data:,">';
+  const body = `${head}<div id="root"></div><script type="module" src="/module.js"></script>`;
+  served.set("/", { type: "text/html", body });
+  const page = await browser.newPage();
+  const errors: string[] = [];
+  page.on("pageerror", (error) => errors.push(String(error)));
+  await page.goto(origin);
+  return { page, errors };
+}
+
+/** Waits until the page shows exactly this text. */
+async function shows(page: Page, text: string): Promise<void> {
+  await page.waitForFunction((wanted) => document.getElementById("root")!.textContent === wanted, text, { timeout: 10_000 });
+}
+
+test("a plain page gets updates, and goes on after the server was killed and started again", async () => {
+  const { page, errors } = await open(`
+    import { Client } from "/index.js";
+    const root = document.getElementById("root");
+    const client = new Client(${JSON.stringify(server.url)});
+    const say = (word) => (root.textContent += word + " ");
+    const kept = client.subscribe("kept/a");
+    kept.on("update", ({ data }) => say(data));
+    kept.on("resumed", ({ recovered }) => say("resumed:" + recovered));
+    client.on("state", ({ state }) => (document.title = state));
+    await kept.ready();
+    say("live");
+  `);
+  await shows(page, "live ");
+  await server.publish({ topic: "kept/a", data: 1 });
+  await shows(page, "live 1 ");
+  await server.kill();
+  await page.waitForFunction(() => document.title === "waiting");
+  await server.start();
+  await server.publish({ topic: "kept/a", data: 2 });
+  await page.evaluate(() => window.dispatchEvent(new Event("online")));
+  await shows(page, "live 1 resumed:true 2 ");
+  expect(errors).toEqual([]);
+  await page.close();
+});
+
+test("a page whose network comes back, or that is looked at again, does not wait for the pause to end", async () => {
+  const { page } = await open(`
+    import { Client } from "/index.js";
+    const root = document.getElementById("root");
+    const client = new Client("ws://127.0.0.1:1", { firstMs: 1e6, lastMs: 1e6 });
+    let attempts = 0;
+    client.on("state", ({ state }) => {
+      if (state === "opening") attempts += 1;
+      root.textContent = state + " " + attempts;
+    });
+    client.connect();
+  `);
+  await shows(page, "waiting 1");
+  await page.evaluate(() => window.dispatchEvent(new Event("online")));
+  await shows(page, "waiting 2");
+  await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+  await shows(page, "waiting 3");
+  await page.close();
+});
+
+test("the README's React component shows the value, and unsubscribes when it is gone", async () => {
+  await server.publish({ topic: "prices/eur-usd", data: { bid: 1.08 } });
+  const module = await bundle(
+    `import { createRoot } from "react-dom/client";
+     import { Price, client } from "./price.tsx";
+     const root = createRoot(document.getElementById("root"));
+     root.render(<Price symbol="eur-usd" />);
+     window.change = (symbol) => root.render(symbol ? <Price symbol={symbol} /> : null);
+     window.client = client;`,
+    { withReact: true, modules: { "price.tsx": local(examples("tsx")[0]!).replace("const client", "export const client") } },
+  );
+  const { page, errors } = await open(module);
+  await shows(page, "1.08");
+  await server.publish({ topic: "prices/eur-usd", data: { bid: 1.09 } });
+  await shows(page, "1.09");
+  await server.publish({ topic: "prices/eur-gbp", data: { bid: 0.85 } });
+  await page.evaluate(() => (window as any).change("eur-gbp"));
+  await shows(page, "0.85");
+  expect(await subscriptions()).toBe(1);
+  await page.evaluate(() => (window as any).change(null));
+  await page.evaluate(() => (window as any).client.ping());
+  expect(await subscriptions()).toBe(0);
+  expect(errors).toEqual([]);
+  await page.close();
+});
+
+test("the README's Svelte component shows the value", async () => {
+  await server.publish({ topic: "prices/eur-usd", data: { bid: 2.01 } });
+  const module = await bundle(
+    `import { mount } from "svelte";
+     import Price from "./Price.svelte";
+     mount(Price, { target: document.getElementById("root") });`,
+    { modules: { "Price.svelte": local(examples("svelte")[0]!) } },
+  );
+  const { page, errors } = await open(module);
+  await shows(page, "2.01");
+  await server.publish({ topic: "prices/eur-usd", data: { bid: 2.02 } });
+  await shows(page, "2.02");
+  expect(errors).toEqual([]);
+  await page.close();
+});
+
+const local = (example: string) => example.replaceAll("ws://localhost:8470", server.url);
+
+/** How many subscriptions the server has now. */
+async function subscriptions(): Promise<number> {
+  const metrics = await (await fetch(`${server.url.replace("ws", "http")}/metrics`)).text();
+  const counts = metrics.matchAll(/^tidegate_subscriptions\{.*\} (\d+)$/gm);
+  return [...counts].reduce((sum, [, count]) => sum + Number(count), 0);
+}

@@ -1,0 +1,45 @@
+// Ways to await what a client tells.
+import WebSocket from "ws";
+
+import type { ClientOptions, Subscription } from "../src/index.js";
+import { Client } from "../src/index.js";
+
+/** A client of `url` with npm's `ws`, as Node 20 needs it, whose pauses are short. */
+export function clientOf(url: string | string[], options: ClientOptions = {}): Client {
+  return new Client(url, { WebSocket, firstMs: 20, lastMs: 100, ...options });
+}
+
+/** Resolves when the client's connection gets into `state`, from now on. */
+export function enters(client: Client, state: string): Promise<void> {
+  return new Promise((resolve) => {
+    const off = client.on("state", (change) => {
+      if (change.state !== state) return;
+      off();
+      resolve();
+    });
+  });
+}
+
+/** Everything that a subscription tells, in order, one line each. */
+export class Heard {
+  readonly lines: string[] = [];
+  #wake: (() => void) | undefined;
+
+  constructor(subscription: Subscription) {
+    const note = (line: string) => {
+      this.lines.push(line);
+      this.#wake?.();
+    };
+    subscription.on("snapshot", ({ topic, sequence, data }) => note(`snapshot ${topic} ${sequence} ${JSON.stringify(data)}`));
+    subscription.on("update", ({ topic, sequence, data }) => note(`update ${topic} ${sequence} ${JSON.stringify(data)}`));
+    subscription.on("gap", ({ topic, from, to, reason }) => note(`gap ${topic} ${from ?? ""}..${to} ${reason}`));
+    subscription.on("resumed", ({ topic, recovered, missed }) => note(`resumed ${topic} ${recovered} ${missed}`));
+    subscription.on("error", ({ code }) => note(`error ${code}`));
+  }
+
+  /** The first `count` lines, as soon as there are so many. */
+  async take(count: number): Promise<string[]> {
+    while (this.lines.length < count) await new Promise<void>((resolve) => (this.#wake = resolve));
+    return this.lines.splice(0, count);
+  }
+}

@@ -1,0 +1,33 @@
+// The package as it is installed: both module systems, and nothing in it that does not belong there.
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import { expect, test } from "vitest";
+
+const run = promisify(execFile);
+const cwd = new URL("..", import.meta.url).pathname;
+const names = "Client,LocalCode,TidegateError,adviceOf";
+
+test.each([
+  ["import", "module", 'import * as all from "@tidegate/client"; console.log(Object.keys(all).sort().join())'],
+  ["require", "commonjs", 'console.log(Object.keys(require("@tidegate/client")).sort().join())'],
+])("it can be used with %s", async (_, type, code) => {
+  const { stdout } = await run(process.execPath, [`--input-type=${type}`, "-e", code], { cwd });
+  expect(stdout.trim()).toBe(names);
+});
+
+test.each([
+  ["react", "useTopic"],
+  ["svelte", "topicStore"],
+])("so can the entry for %s", async (entry, name) => {
+  const code = `console.log(typeof require("@tidegate/client/${entry}").${name})`;
+  expect((await run(process.execPath, ["-e", code], { cwd })).stdout.trim()).toBe("function");
+});
+
+test("it has no dependencies, and holds only what is built", async () => {
+  const { stdout } = await run("npm", ["pack", "--dry-run", "--json"], { cwd });
+  const [packed] = JSON.parse(stdout) as [{ files: { path: string }[] }];
+  const strangers = packed.files.map(({ path }) => path).filter((path) => !/^(dist\/|README|LICENSE|package\.json)/.test(path));
+  expect(strangers).toEqual([]);
+  const manifest = JSON.parse((await run("node", ["-p", 'JSON.stringify(require("./package.json"))'], { cwd })).stdout);
+  expect(manifest.dependencies).toBe(undefined);
+});

@@ -1,0 +1,22 @@
+// What a page has to load. Measured as a bundler would make it: minified, tree-shaken, gzipped.
+import { gzipSync } from "node:zlib";
+import { expect, test } from "vitest";
+
+import { bundle } from "./bundle.js";
+
+async function gzippedBytes(code: string): Promise<number> {
+  return gzipSync(await bundle(code, { minify: true })).length;
+}
+
+test("the whole main entry is at most 12 kB", async () => {
+  expect(await gzippedBytes('export * from "@tidegate/client";')).toBeLessThanOrEqual(12_000);
+});
+
+test("a page that only looks at codes does not load the client", async () => {
+  expect(await gzippedBytes('export { adviceOf } from "@tidegate/client";')).toBeLessThanOrEqual(400);
+});
+
+test("the hook and the store are small beside the client, which they do not contain", async () => {
+  const entries = ['export * from "@tidegate/client/react";', 'export * from "@tidegate/client/svelte";'];
+  for (const entry of entries) expect(await gzippedBytes(entry)).toBeLessThanOrEqual(1_000);
+});

@@ -1,0 +1,374 @@
+// The subscriptions' state machine: what it asks for, and what it tells of what comes.
+import { describe, expect, test } from "vitest";
+
+import { defaultTimes } from "../src/connection.js";
+import type { Command, Event } from "../src/protocol.js";
+import type { ReadOptions } from "../src/subscriptions.js";
+import { Subscriptions } from "../src/subscriptions.js";
+
+/** Subscriptions whose commands and news are kept, with short ways to make events. */
+class Driven {
+  lastId = 0;
+  readonly machine = new Subscriptions(() => (this.lastId += 1), defaultTimes, () => 1);
+
+  hear(...events: object[]): void {
+    for (const event of events) this.machine.handleEvent(event as Event, 0);
+  }
+
+  commands(): Command[] {
+    const polled: Command[] = [];
+    for (let command = this.machine.pollCommand(); command; command = this.machine.pollCommand()) polled.push(command);
+    return polled;
+  }
+
+  /** What was told, one line each: the subscription's index, then what. */
+  news(): string[] {
+    const lines: string[] = [];
+    for (let news = this.machine.pollNews(); news; news = this.machine.pollNews()) {
+      if ("state" in news) lines.push(`${news.of} ${news.state}${news.error ? ` (${news.error.code})` : ""}`);
+      else if (news.told.type === "publication") {
+        const { topic, sequence, isSnapshot } = news.told;
+        lines.push(`${news.of} ${isSnapshot ? "snapshot" : "update"} ${topic} ${sequence}`);
+      } else if (news.told.type === "gap") {
+        const { topic, from, to, reason } = news.told;
+        lines.push(`${news.of} gap ${topic} ${from ?? ""}..${to} ${reason}`);
+      } else if (news.told.type === "resumed") {
+        const { topic, recovered, missed } = news.told;
+        lines.push(`${news.of} resumed ${topic} ${recovered ? "whole" : "not whole"}, ${missed} missed`);
+      } else lines.push(`${news.of} lag ${news.told.ms}`);
+    }
+    return lines;
+  }
+
+  /** Subscribes and has it answered; what was told until then is dropped. */
+  live(selectors: string[], options: ReadOptions, ...topics: object[]): number {
+    const index = this.machine.add(selectors, options);
+    this.answer(...topics);
+    this.news();
+    return index;
+  }
+
+  /** Answers the last command asked. */
+  answer(...topics: object[]): void {
+    const id = this.commands().at(-1)!.id;
+    this.hear({ type: "subscribed", id, selectors: [], topics });
+  }
+}
+
+const at = (topic: string, head: number, start: number, more: object = {}) => ({ topic, epoch: "e1", head, start, ...more });
+const publication = (topic: string, sequence: number) => ({ type: "publication", topic, sequence, data: sequence });
+const gap = (topic: string, to: number, more: object) => ({ type: "gap", topic, epoch: "e1", to, reason: "history", ...more });
+
+function connected(): Driven {
+  const driven = new Driven();
+  driven.machine.handleConnected();
+  return driven;
+}
+
+describe("states", () => {
+  test("waiting, asked, live, and waiting again after a break", () => {
+    const driven = new Driven();
+    const index = driven.machine.add(["a"], {});
+    expect(driven.commands()).toEqual([]);
+    driven.machine.handleConnected();
+    driven.answer(at("a", 0, 0));
+    driven.machine.handleDisconnect();
+    driven.machine.remove(index);
+    expect(driven.news()).toEqual(["0 asked", "0 live", "0 waiting", "0 ended"]);
+    expect(driven.commands()).toEqual([]);
+    driven.machine.handleConnected();
+    expect(driven.commands()).toEqual([]);
+  });
+
+  test("the options go into the command", () => {
+    const driven = connected();
+    const options = { from: { last: 3 }, conflation: "always", intervalMs: 500, name: "desk" } as const;
+    driven.machine.add(["a", "b/+"], options);
+    const [command] = JSON.parse(JSON.stringify(driven.commands()));
+    expect(command).toEqual({
+      type: "subscribe",
+      id: 1,
+      topics: ["a", "b/+"],
+      from: { last: 3 },
+      conflation: "always",
+      interval_ms: 500,
+      name: "desk",
+    });
+  });
+
+  test.each([
+    [4301, ["0 asked", "0 ended (4301)"], undefined],
+    [4207, ["0 asked", "0 ended (4207)"], undefined],
+    [4104, ["0 asked", "0 waiting (4104)"], 250],
+    [4001, ["0 asked", "0 waiting (4001)"], 0],
+  ])("refused with %i", (code, expected, wakeAt) => {
+    const driven = connected();
+    driven.machine.add(["a"], {});
+    const [{ id } = { id: 0 }] = driven.commands();
+    driven.hear({ type: "refused", id, code, error: "because" });
+    expect(driven.news()).toEqual(expected);
+    expect(driven.machine.wakeAt).toBe(wakeAt);
+    driven.machine.handleWake(wakeAt ?? 1e9);
+    expect(driven.commands().length).toBe(wakeAt === undefined ? 0 : 1);
+    expect(driven.machine.wakeAt).toBe(undefined);
+  });
+
+  test("ended by the server, because its reader was too slow", () => {
+    const driven = connected();
+    driven.live(["a", "b"], {}, at("a", 0, 0), at("b", 0, 0));
+    driven.hear({ type: "unsubscribed", selectors: ["a"] }, publication("a", 1), publication("b", 1));
+    expect(driven.news()).toEqual(["0 update b 1"]);
+    driven.hear({ type: "unsubscribed", selectors: ["b"], reason: "lagged" });
+    expect(driven.news()).toEqual(["0 ended (4102)"]);
+  });
+
+  test("ended before it was answered: the answer means nothing", () => {
+    const driven = connected();
+    driven.machine.remove(driven.machine.add(["a"], {}));
+    expect(driven.commands().map(({ type }) => type)).toEqual(["subscribe", "unsubscribe"]);
+    driven.hear({ type: "subscribed", id: 1, selectors: ["a"], topics: [at("a", 1, 0)] }, publication("a", 1));
+    expect(driven.news()).toEqual(["0 asked", "0 ended"]);
+  });
+});
+
+describe("what is told", () => {
+  test("the snapshot is what was there before; everything else is an update", () => {
+    const driven = connected();
+    driven.live(["a/+"], {});
+    driven.hear({ type: "topic", ...at("a/x", 5, 4) }, publication("a/x", 5), publication("a/x", 6));
+    driven.hear({ type: "topic", ...at("a/new", 0, 0) }, publication("a/new", 1));
+    expect(driven.news()).toEqual(["0 snapshot a/x 5", "0 update a/x 6", "0 update a/new 1"]);
+  });
+
+  test("publications of a history are no snapshots", () => {
+    const driven = connected();
+    driven.live(["a"], { from: { last: 2 } }, at("a", 5, 3));
+    driven.hear(publication("a", 4), publication("a", 5));
+    expect(driven.news()).toEqual(["0 update a 4", "0 update a 5"]);
+  });
+
+  test("lag goes to the readers of the topic, or to all", () => {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 0, 0));
+    driven.live(["b"], {}, at("b", 0, 0));
+    driven.hear({ type: "lag", topic: "b", ms: 7 }, { type: "lag", ms: 8 });
+    expect(driven.news()).toEqual(["1 lag 7", "0 lag 8", "1 lag 8"]);
+  });
+
+  test("events of unknown types, and of topics that nobody reads, mean nothing", () => {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 0, 0));
+    const refused = { type: "refused", code: 4200, error: "" };
+    driven.hear({ type: "weather", topic: "a" }, publication("b", 1), gap("b", 3, {}), refused);
+    expect(driven.news()).toEqual([]);
+  });
+
+  test("payloads: JSON, text, bytes", () => {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 0, 0));
+    const wires = [{ data: { x: 1 } }, { data: null }, { text: "t" }, { base64: "AAH/" }];
+    driven.hear(...wires.map((wire, index) => ({ type: "publication", topic: "a", sequence: index + 1, ...wire })));
+    const told = wires.map(() => driven.machine.pollNews());
+    expect(told.map((news) => news && "told" in news && news.told)).toMatchObject([
+      { kind: "json", data: { x: 1 } },
+      { kind: "json", data: null },
+      { kind: "text", data: "t" },
+      { kind: "bytes", data: new Uint8Array([0, 1, 255]) },
+    ]);
+  });
+});
+
+describe("gaps move the position, epochs start over", () => {
+  test.each([
+    ["in the middle", [gap("a", 8, { from: 6 }), publication("a", 9)], ["gap a 6..8 history", "update a 9"], 9],
+    ["without `from`", [gap("a", 8, { reason: "lagged" })], ["gap a 6..8 lagged"], 8],
+    ["what was taken is no gap", [gap("a", 5, { from: 2 })], [], 5],
+    ["only what was not taken is", [gap("a", 7, { from: 2 })], ["gap a 6..7 history"], 7],
+    ["a repetition after it is dropped", [gap("a", 8, {}), publication("a", 7)], ["gap a 6..8 history"], 8],
+    [
+      "a new epoch begins below",
+      [gap("a", 2, { epoch: "e2", reason: "epoch" }), publication("a", 3)],
+      ["gap a ..2 epoch", "update a 3"],
+      3,
+    ],
+  ])("%s", (_, events, expected, sequence) => {
+    const driven = connected();
+    const index = driven.live(["a"], {}, at("a", 5, 5));
+    driven.hear(...events);
+    expect(driven.news()).toEqual(expected.map((line) => `0 ${line}`));
+    expect(driven.machine.positions(index).a?.sequence).toBe(sequence);
+  });
+});
+
+describe("after a break", () => {
+  function broken(): Driven {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 5, 5));
+    driven.machine.handleDisconnect();
+    driven.machine.handleConnected();
+    driven.news();
+    return driven;
+  }
+
+  test("it resumes from its positions, and asks for all of what came into being meanwhile", () => {
+    const driven = broken();
+    expect(driven.commands()).toMatchObject([{ from: "all", positions: { a: { epoch: "e1", sequence: 5 } } }]);
+  });
+
+  test.each([
+    ["whole", at("a", 8, 5, { recovered: true }), [], ["resumed a whole, 3 missed"]],
+    ["repetitions are dropped", at("a", 6, 4, { recovered: true }), [publication("a", 5), publication("a", 6)],
+      ["resumed a whole, 1 missed", "update a 6"]],
+    ["not whole", at("a", 9, 5, { recovered: false }), [gap("a", 7, { from: 6 }), publication("a", 8)],
+      ["resumed a not whole, 4 missed", "gap a 6..7 history", "update a 8"]],
+    ["another epoch, told once", at("a", 3, 1, { epoch: "e2", recovered: false }),
+      [gap("a", 1, { epoch: "e2", reason: "epoch" }), publication("a", 2)],
+      ["resumed a not whole, 3 missed", "gap a ..1 epoch", "update a 2"]],
+    ["a gap although it was whole", at("a", 9, 5, { recovered: true }), [gap("a", 8, { from: 6 }), publication("a", 9)],
+      ["resumed a whole, 4 missed", "gap a 6..8 history", "update a 9"]],
+    ["a server that forgot what it told", at("a", 2, 2, { recovered: false }), [publication("a", 3)],
+      ["resumed a not whole, 2 missed", "gap a ..2 epoch", "update a 3"]],
+  ])("%s", (_, topic, events, expected) => {
+    const driven = broken();
+    driven.answer(topic);
+    driven.hear(...events);
+    expect(driven.news()).toEqual(["0 live", ...expected.map((line) => `0 ${line}`)]);
+  });
+
+  test("a topic that came into being meanwhile is news, not a snapshot", () => {
+    const driven = connected();
+    driven.live(["a/+"], {});
+    driven.machine.handleDisconnect();
+    driven.machine.handleConnected();
+    driven.answer();
+    driven.news();
+    driven.hear({ type: "topic", ...at("a/x", 2, 0) }, publication("a/x", 1), publication("a/x", 2));
+    expect(driven.news()).toEqual(["0 update a/x 1", "0 update a/x 2"]);
+  });
+
+  test("nothing is taken before the answer", () => {
+    const driven = broken();
+    driven.hear(publication("a", 9), gap("a", 9, {}));
+    expect(driven.news()).toEqual([]);
+  });
+
+  test("a topic whose epoch changed while a pattern's reader was away is told as a gap", () => {
+    const driven = connected();
+    driven.live(["a/+"], {});
+    driven.hear({ type: "topic", ...at("a/x", 5, 4) }, publication("a/x", 5));
+    driven.machine.handleDisconnect();
+    driven.machine.handleConnected();
+    driven.answer();
+    driven.news();
+    driven.hear({ type: "topic", ...at("a/x", 0, 0, { epoch: "e2" }) }, publication("a/x", 1));
+    expect(driven.news()).toEqual(["0 resumed a/x not whole, 0 missed", "0 gap a/x ..0 epoch", "0 update a/x 1"]);
+  });
+
+  test("unsubscribed while there is no connection: it is not asked for again", () => {
+    const driven = connected();
+    const index = driven.live(["a"], {}, at("a", 5, 5));
+    driven.machine.handleDisconnect();
+    driven.machine.remove(index);
+    driven.machine.handleConnected();
+    expect(driven.commands()).toEqual([]);
+  });
+
+  test("positions of an earlier run are resumed from", () => {
+    const driven = connected();
+    driven.machine.add(["a", "b"], { positions: { a: { epoch: "e1", sequence: 3 } } });
+    const [command] = driven.commands();
+    expect(command).toMatchObject({ positions: { a: { epoch: "e1", sequence: 3 } } });
+    expect(command?.from).toBe(undefined);
+    driven.hear({ type: "subscribed", id: 1, selectors: [], topics: [at("a", 4, 3, { recovered: true }), at("b", 2, 1)] });
+    driven.hear(publication("a", 4), publication("b", 2));
+    expect(driven.news()).toEqual(["0 asked", "0 live", "0 resumed a whole, 1 missed", "0 update a 4", "0 snapshot b 2"]);
+  });
+
+  test("one position for several topics is refused here", () => {
+    const from = { epoch: "e1", sequence: 3 };
+    for (const selectors of [["a", "b"], ["a/+"]]) expect(() => connected().machine.add(selectors, { from })).toThrow(TypeError);
+  });
+});
+
+describe("subscriptions that overlap", () => {
+  test.each([
+    ["snapshot" as const, { a: { epoch: "e1", sequence: 4 } }, ["1 snapshot a 5", "0 update a 6", "1 update a 6"]],
+    ["now" as const, { a: { epoch: "e1", sequence: 5 } }, ["0 update a 6", "1 update a 6"]],
+    [{ last: 3 }, { a: { epoch: "e1", sequence: 2 } },
+      ["1 update a 3", "1 update a 4", "1 update a 5", "0 update a 6", "1 update a 6"]],
+    ["all" as const, undefined,
+      ["1 update a 1", "1 update a 2", "1 update a 3", "1 update a 4", "1 update a 5", "0 update a 6", "1 update a 6"]],
+  ])("from %j: nobody is told twice, nobody misses anything", (from, positions, expected) => {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 5, 5));
+    driven.machine.add(["a"], { from });
+    const { id, ...command } = driven.commands()[0]!;
+    expect(command.positions).toEqual(positions);
+    // The server restarts the topic from there; what the first had in flight comes before the answer.
+    const start = positions?.a.sequence ?? 0;
+    driven.hear({ type: "subscribed", id, selectors: ["a"], topics: [at("a", 6, start)] });
+    for (let sequence = start + 1; sequence <= 6; sequence += 1) driven.hear(publication("a", sequence));
+    expect(driven.news().slice(2)).toEqual(expected);
+  });
+
+  test("a gap that only the newer one's start causes is told to nobody", () => {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 5, 5));
+    driven.machine.add(["a"], { from: { last: 5 } });
+    driven.answer(at("a", 5, 0, { recovered: false }));
+    driven.hear(gap("a", 4, { from: 1 }), publication("a", 5), publication("a", 6));
+    expect(driven.news().slice(2)).toEqual(["1 update a 5", "0 update a 6", "1 update a 6"]);
+  });
+
+  test("whoever comes later reads a topic that nobody read before", () => {
+    const driven = connected();
+    driven.hear(publication("a", 1));
+    driven.live(["a"], { from: "now" }, at("a", 1, 1));
+    driven.hear(publication("a", 2));
+    driven.live(["+"], { from: "now" }, at("a", 2, 2));
+    driven.hear(publication("a", 3));
+    expect(driven.news()).toEqual(["0 update a 3", "1 update a 3"]);
+  });
+
+  test("a durable subscriber starts where its name left off, not where others are", () => {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 5, 5));
+    driven.machine.add(["a"], { name: "desk" });
+    expect(driven.commands()[0]?.positions).toBe(undefined);
+  });
+
+  test("the server is told to stop only what nobody reads any more", () => {
+    const driven = connected();
+    const [first, second] = [driven.live(["a", "b"], {}), driven.live(["b", "c"], {})];
+    driven.machine.remove(first);
+    expect(driven.commands()).toMatchObject([{ type: "unsubscribe", topics: ["a"] }]);
+    driven.machine.remove(second);
+    expect(driven.commands()).toMatchObject([{ type: "unsubscribe", topics: ["b", "c"] }]);
+  });
+
+  test("after a break each asks for the earliest place that any of them needs", () => {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 9, 9));
+    driven.live(["a"], { from: { epoch: "e1", sequence: 3 } }, at("a", 9, 3, { recovered: true }));
+    driven.hear(publication("a", 4));
+    driven.machine.handleDisconnect();
+    driven.machine.handleConnected();
+    const places = driven.commands().map(({ positions }) => positions);
+    expect(places).toEqual([{ a: { epoch: "e1", sequence: 4 } }, { a: { epoch: "e1", sequence: 4 } }]);
+  });
+
+  test("ten thousand of them are asked for, and one is told, in no time", () => {
+    const driven = new Driven();
+    for (let index = 0; index < 10_000; index += 1) driven.machine.add([`a/${index}`], {});
+    const begun = performance.now();
+    driven.machine.handleConnected();
+    const commands = driven.commands();
+    for (const { id, topics } of commands) {
+      driven.hear({ type: "subscribed", id, selectors: topics, topics: [at(String(topics), 0, 0)] });
+    }
+    for (let index = 0; index < 10_000; index += 1) driven.hear(publication(`a/${index}`, 1));
+    expect(commands.length).toBe(10_000);
+    // Twenty times what it takes: what this finds is work that grows with the square.
+    expect(performance.now() - begun).toBeLessThan(2_000);
+  });
+});
