@@ -12,6 +12,7 @@ test: ## Installs what the tests need and runs all of them.
 	$(CARGO) build --profile ci --package tidegate
 	./tests/e2e/run
 	./tests/conformance/autobahn
+	./sdk/typescript/test
 
 check: ## What a machine can check: format, lints, floors, licences, links.
 	$(CARGO) xtask check

@@ -52,3 +52,21 @@ def test_nobody_gets_what_was_not_configured(tmp_path):
             assert json.loads(peer.recv(timeout=5)) == {"type": "pong", "id": 1}
     finally:
         server.kill()
+
+
+def test_a_topic_may_be_kept_from_being_compressed(tmp_path):
+    config = CONFIG + '[[topics]]\nselector = "secret/#"\ncompress = false\n'
+    server = Server(tmp_path, free_port(), config)
+    try:
+        with connect(f"ws://127.0.0.1:{server.port}/v1/ws") as peer:
+            for topic, is_whole in [("open/a", False), ("secret/a", True)]:
+                peer.send(json.dumps({"id": 1, "type": "subscribe", "topic": topic}))
+                assert json.loads(peer.recv(timeout=5))["type"] == "subscribed"
+                before = bytes_out(server)
+                text = "the same again and " * 500
+                peer.send(json.dumps({"type": "publish", "topic": topic, "text": text}))
+                assert json.loads(peer.recv(timeout=5))["text"] == text
+                sent = bytes_out(server) - before
+                assert (sent > len(text)) == is_whole, (topic, sent)
+    finally:
+        server.kill()

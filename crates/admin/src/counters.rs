@@ -63,7 +63,7 @@ counters! {
     shed_bytes counter;
     /// How short memory is: 1 histories are shed, 2 slow sessions too, 3 new sessions too.
     memory_pressure gauge;
-    /// Batches that were held back for an interval.
+    /// Batches, and releases of topics, that were held back for an interval.
     batches_held counter;
     /// Gaps told to sessions: publications that could not be had any more.
     gaps counter;

@@ -17,7 +17,7 @@ use crate::router::SHARD_ANSWER_MAX;
 use crate::topics::check_read;
 
 /// Sessions that one answer tells of at most.
-const SLOW_MAX: usize = 1_000;
+const SLOW_MAX: usize = 100;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct SlowQuery {

@@ -29,7 +29,8 @@ pub(crate) struct Greeting {
 impl Greeting {
     /// Of a client of the binary dialect that says `commands`; `offers` are its extensions.
     pub(crate) fn new(commands: &[String], offers: Option<&str>) -> Self {
-        let offers = offers.map_or(String::new(), |it| format!("Sec-WebSocket-Extensions: {it}\r\n"));
+        let offers =
+            offers.map_or(String::new(), |it| format!("Sec-WebSocket-Extensions: {it}\r\n"));
         let handshake = format!(
             "GET /v1/ws HTTP/1.1\r\nHost: bench\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\

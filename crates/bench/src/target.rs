@@ -123,7 +123,7 @@ impl Target {
         let before = sched_getaffinity(None).map_err(|e| cannot("read the affinity", &e.into()))?;
         pin(&cores.server);
         // The child inherits the affinity of this thread.
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = command.stdout(Stdio::null()).stderr(errors_to()).spawn();
         let _ = sched_setaffinity(None, &before);
         let child = child.map_err(|error| cannot(&format!("start {name}"), &error))?;
         let pid = child.id();
@@ -206,6 +206,14 @@ impl Drop for Target {
         let _ = child.kill();
         let _ = child.wait();
     }
+}
+
+/// Where a server's messages go: to the file that BENCH_SERVER_LOG names, or nowhere.
+fn errors_to() -> Stdio {
+    let file = std::env::var_os("BENCH_SERVER_LOG");
+    let file =
+        file.and_then(|path| std::fs::File::options().append(true).create(true).open(path).ok());
+    file.map_or_else(Stdio::null, Stdio::from)
 }
 
 pub(crate) fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {

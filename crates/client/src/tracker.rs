@@ -206,12 +206,17 @@ impl Tracker {
     fn start(&mut self, topic: SubscribedTopic) -> Told {
         let SubscribedTopic { topic: name, number, epoch, start, recovered, .. } = topic;
         self.numbers.insert(number, name.clone());
+        let is_new_life = self.positions.get(&name).is_some_and(|known| known.epoch != epoch);
         let known = self.positions.get(&name).filter(|known| known.epoch == epoch);
         // What was taken before and comes again is dropped by its sequence.
         let sequence = known.map_or(start, |known| known.sequence.max(start));
-        self.positions.insert(name.clone(), Position { epoch, sequence });
+        self.positions.insert(name.clone(), Position { epoch: epoch.clone(), sequence });
         match recovered {
             Some(recovered) => Told::Resumed { topic: name, recovered },
+            None if is_new_life => {
+                let (from, to, reason) = (None, sequence, GapReason::Epoch);
+                Told::Gap(Gap { topic: name, number, epoch, from, to, reason })
+            }
             None => Told::Nothing,
         }
     }
@@ -301,5 +306,57 @@ mod tests {
         tracker.handle_record(topic(9, "e1", None));
         tracker.handle_record(topic(0, "e2", Some(false)));
         assert_eq!(sequences(tracker.handle_record(publication(1))), [1]);
+        let told = tracker.handle_record(topic(0, "e3", None));
+        assert!(
+            matches!(&told[..], [Told::Gap(gap)] if gap.reason == GapReason::Epoch),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn deltas_and_pieces_make_what_was_published() {
+        let mut tracker = Tracker::default();
+        tracker.expect_deltas();
+        tracker.handle_record(topic(0, "e1", None));
+        let base =
+            b"the quick brown fox jumps over the lazy dog, again and again and again".to_vec();
+        let next =
+            String::from_utf8(base.clone()).expect("text").replace("fox", "cat").into_bytes();
+        let sequence = |number| Sequence::new(number).expect("small");
+        tracker.handle_record(ServerRecord::Publication {
+            topic: TopicRef::Number(7),
+            sequence: SequenceRef::Full(sequence(1)),
+            kind: PayloadKind::Text,
+            payload: Cow::Borrowed(&base),
+        });
+        let made = protocol::delta::make(model::DeltaKind::Vcdiff, &base, &next).expect("smaller");
+        let delta = |base: u64, at: u64, crc: u32| ServerRecord::Delta {
+            topic: TopicRef::Number(7),
+            sequence: sequence(at),
+            base: sequence(base),
+            kind: PayloadKind::Text,
+            delta: model::DeltaKind::Vcdiff,
+            crc,
+            bytes: Cow::Borrowed(&made.bytes),
+        };
+        let told = tracker.handle_record(delta(1, 2, made.crc));
+        assert!(matches!(&told[..], [Told::Message(message)] if message.payload == next));
+        let told = tracker.handle_record(delta(1, 3, made.crc));
+        assert!(matches!(told[..], [Told::Broken { .. }]), "its base is not the last one");
+        let told = tracker.handle_record(delta(2, 3, made.crc + 1));
+        assert!(matches!(told[..], [Told::Broken { .. }]), "the check differs");
+        let piece = |at: u64, offset: u64, bytes: &'static [u8]| ServerRecord::Fragment {
+            topic: TopicRef::Number(7),
+            sequence: sequence(at),
+            kind: PayloadKind::Text,
+            total: 6,
+            offset,
+            bytes: Cow::Borrowed(bytes),
+        };
+        assert!(tracker.handle_record(piece(3, 0, b"abc")).is_empty());
+        assert!(tracker.handle_record(publication(4)).is_empty(), "it waits for the one before");
+        assert_eq!(tracker.positions()[0].1.sequence.get(), 2, "the position waits, too");
+        assert!(tracker.handle_record(piece(3, 4, b"x")).is_empty(), "a piece out of order");
+        assert_eq!(sequences(tracker.handle_record(piece(3, 3, b"def"))), [3, 4]);
     }
 }

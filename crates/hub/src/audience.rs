@@ -11,9 +11,9 @@ use hashbrown::HashTable;
 use model::Selector;
 use smallvec::SmallVec;
 
-use crate::flush::WorkIndex;
 use crate::index::{AudienceIndex, SessionIndex, Slots};
 use crate::options::OptionsIndex;
+use crate::work::WorkIndex;
 
 /// What makes two subscriptions see the same stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

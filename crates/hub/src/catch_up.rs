@@ -7,19 +7,15 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use model::{
-    Conflation, Event, Gap, GapReason, Lagged, Publication, Refusal, Sequence, SubscribedTopic,
-};
+use model::{Conflation, Event, Gap, GapReason, Publication, Sequence, SubscribedTopic};
 
 use crate::batch::{Builder, Mark, Marked, begun_message};
 use crate::delivery::What;
 use crate::encoder::{Encoder, Form, Record};
 use crate::entity::EntityIndex;
-use crate::history::{History, Place};
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
-use crate::page::Page;
-use crate::replay::{Replay, ReplayGap, ReplayTopic};
+use crate::replay::ReplayTopic;
 use crate::session::{LargeRest, Session};
 use crate::throttle::Allowance;
 use crate::topic::{Topic, TopicTable};
@@ -79,141 +75,8 @@ impl<E: Encoder> Hub<E> {
         self.flush.put_buffers(out, marks);
     }
 
-    /// Reads replay topics; answers `None` when it did not come to their end.
-    fn replay(
-        &self,
-        session: &Session,
-        replay: &Replay,
-        budget: Budget,
-        builder: &mut Builder<'_, E, CatchUpStep>,
-    ) -> Option<Told> {
-        for (entry, wanted) in replay.todo.iter().enumerate() {
-            if budget.is_used_up(builder) {
-                return None;
-            }
-            let Some(topic) = self.topics.get(wanted.topic) else {
-                builder.silent(CatchUpStep::Replay {
-                    entry,
-                    after: wanted.after,
-                    is_finished: true,
-                });
-                continue;
-            };
-            let page = replay.page.as_ref().filter(|page| page.topic == wanted.topic);
-            if !self.replay_topic(session, topic, entry, wanted, page, budget, builder) {
-                return None;
-            }
-        }
-        let replayed = replay.todo.iter().map(|wanted| wanted.topic).collect();
-        Some(Told { replayed, ..Told::default() })
-    }
-
-    /// Reads one topic from where `wanted` says to its head; answers whether it came to the end.
-    fn replay_topic(
-        &self,
-        session: &Session,
-        topic: &Topic,
-        entry: usize,
-        wanted: &ReplayTopic,
-        page: Option<&Page>,
-        budget: Budget,
-        builder: &mut Builder<'_, E, CatchUpStep>,
-    ) -> bool {
-        let mut after = wanted.after;
-        let step = |after| CatchUpStep::Replay { entry, after, is_finished: false };
-        if wanted.announce {
-            let announced = self.announcement(topic, after, wanted.recovered);
-            builder.record(Record::Topic(&announced), step(after));
-        }
-        if let Some(ReplayGap { from, reason }) = wanted.gap {
-            let gap = Event::Gap(self.gap(topic, from, after, reason));
-            builder.record(Record::Event(&gap), step(after));
-        }
-        if self.is_beyond_memory(topic, after) {
-            let Some(read) = self.replay_page(session, topic, wanted, page, entry, budget, builder)
-            else {
-                return false;
-            };
-            after = read;
-        }
-        let oldest = topic.history.as_deref().and_then(History::oldest);
-        let kept_after = oldest.map_or(topic.head, |oldest| oldest.sequence().back(1));
-        if kept_after > after {
-            let gap = Event::Gap(self.gap(topic, Some(after.next()), kept_after, wanted.reason));
-            after = kept_after;
-            builder.record(Record::Event(&gap), step(after));
-        }
-        for publication in topic.history.iter().flat_map(|history| history.after(after)) {
-            if budget.is_used_up(builder) {
-                return false;
-            }
-            self.replay_publication(
-                session,
-                topic,
-                wanted,
-                publication,
-                step(publication.sequence()),
-                builder,
-            );
-        }
-        let after = topic.head.max(after);
-        builder.silent(CatchUpStep::Replay { entry, after, is_finished: true });
-        true
-    }
-
-    /// Reads what was fetched from the store; answers up to where, or `None` when more of it must be
-    /// fetched, or sent, first.
-    fn replay_page(
-        &self,
-        session: &Session,
-        topic: &Topic,
-        wanted: &ReplayTopic,
-        page: Option<&Page>,
-        entry: usize,
-        budget: Budget,
-        builder: &mut Builder<'_, E, CatchUpStep>,
-    ) -> Option<Sequence> {
-        let step = |after| CatchUpStep::Replay { entry, after, is_finished: false };
-        let (page, mut after) = (page?, wanted.after);
-        let publications = page.publications.as_ref()?;
-        // The store may have some already that this shard is yet to hear of: those come as deliveries.
-        let here = wanted.after.next()..=topic.head;
-        for publication in publications.iter().filter(|it| here.contains(&it.sequence())) {
-            if budget.is_used_up(builder) {
-                return None;
-            }
-            let before = publication.sequence().back(1);
-            if before > after {
-                let gap = self.gap(topic, Some(after.next()), before, wanted.reason);
-                builder.record(Record::Event(&Event::Gap(gap)), step(before));
-            }
-            after = publication.sequence();
-            self.replay_publication(session, topic, wanted, publication, step(after), builder);
-        }
-        let is_joined = !self.is_beyond_memory(topic, after);
-        (is_joined || page.ends_at(after)).then_some(after)
-    }
-
-    fn replay_publication(
-        &self,
-        session: &Session,
-        topic: &Topic,
-        wanted: &ReplayTopic,
-        publication: &Publication,
-        step: CatchUpStep,
-        builder: &mut Builder<'_, E, CatchUpStep>,
-    ) {
-        let audiences = session.memberships.iter().map(|membership| membership.audience);
-        let reader = audiences.into_iter().find(|audience| self.is_read_by(topic, *audience));
-        if reader.is_some_and(|reader| !self.accepts(reader, wanted.topic, publication)) {
-            builder.filtered(step);
-        } else {
-            self.tell_whole(session, topic, publication, step, builder);
-        }
-    }
-
     /// Tells a publication by itself, or the first piece of it if it is large.
-    fn tell_whole(
+    pub(crate) fn tell_whole(
         &self,
         session: &Session,
         topic: &Topic,
@@ -420,7 +283,7 @@ impl<E: Encoder> Hub<E> {
 
     /// What a session may skip of a topic. Being throttled implies conflation, unless the topic's policy
     /// says that nothing may be skipped.
-    fn mode_for(
+    pub(crate) fn mode_for(
         &self,
         session: &Session,
         audience: AudienceIndex,
@@ -465,7 +328,7 @@ impl<E: Encoder> Hub<E> {
         newest
     }
 
-    fn has_filter(&self, audience: AudienceIndex) -> bool {
+    pub(crate) fn has_filter(&self, audience: AudienceIndex) -> bool {
         self.options.at(self.audiences.at(audience).key.options).filter.is_some()
     }
 
@@ -597,105 +460,6 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Where the recent deliveries no longer reach back to a session's cursor, has it read its
-    /// topics afresh, each from the sequence that the cursor stood at.
-    fn rewind_if_lapped(&mut self, index: SessionIndex) {
-        let lapped: Vec<(AudienceIndex, u64)> = self
-            .sessions
-            .at(index)
-            .memberships
-            .iter()
-            .filter_map(|membership| Some((membership.audience, membership.cursor()?)))
-            .filter(|(_, cursor)| !self.deliveries.reaches_back_to(*cursor))
-            .collect();
-        let newest = self.deliveries.newest();
-        for (audience, cursor) in lapped {
-            self.counters.lapped_sessions += 1;
-            let topics = self.topics_of(audience);
-            for topic in topics {
-                self.rewind_topic(index, audience, topic, cursor);
-            }
-            let session = self.sessions.at_mut(index);
-            let at = session.position_of(audience).expect("a member knows its audience");
-            session.memberships[at].fall_behind(newest);
-        }
-        let topics_max = self.settings.limits.replay_topics_max;
-        let replay = self.sessions.at(index).replay.as_ref();
-        if replay.is_some_and(|replay| replay.todo.len() > topics_max) {
-            self.close_slow(index, "it fell behind on more topics than replay_topics_max");
-        }
-    }
-
-    fn rewind_topic(
-        &mut self,
-        index: SessionIndex,
-        audience: AudienceIndex,
-        topic_index: TopicIndex,
-        cursor: u64,
-    ) {
-        let topic = self.topics.at(topic_index);
-        let replay = self.sessions.at(index).replay.as_deref();
-        if replay.is_some_and(|r| r.todo.iter().any(|wanted| wanted.topic == topic_index)) {
-            return;
-        }
-        let by_cursor = match &topic.history {
-            _ if topic.newest_delivery <= cursor => Place::After(topic.head),
-            None => Place::Lost(topic.head),
-            Some(history) => history.place_at(cursor, topic.head, topic.newest_delivery),
-        };
-        let place = match (by_cursor, replay.and_then(|replay| replay.done.get(&topic_index))) {
-            (Place::After(at) | Place::Lost(at), Some(done)) if *done >= at => Place::After(*done),
-            (place, _) => place,
-        };
-        if place == Place::After(topic.head) {
-            return;
-        }
-        let newest_before = match topic.history.as_deref().and_then(History::newest) {
-            Some(newest) => newest.sequence().back(1),
-            None => topic.head,
-        };
-        let policy = self.policy(topic.policy);
-        let mode = self.mode_for(self.sessions.at(index), audience, topic_index);
-        let skips = matches!(mode, Conflation::Lagging | Conflation::Always)
-            && policy.conflation_key.is_none()
-            && !self.has_filter(audience);
-        let lost = |to| (to, Some(ReplayGap { from: None, reason: GapReason::Lagged }));
-        let (after, gap) = match place {
-            Place::After(after) | Place::Lost(after) if skips => {
-                let newest_before = newest_before.max(after);
-                self.counters.conflated += newest_before.get() - after.get();
-                (newest_before, None)
-            }
-            _ if mode == Conflation::Unsubscribe => {
-                self.taken_away.push((index, topic_index));
-                return;
-            }
-            Place::After(after) => (after, None),
-            // On disk nothing is lost: it comes back and resumes from its positions.
-            Place::Lost(_) if policy.lagged == Lagged::Close || self.is_on_disk(topic) => {
-                let why = format!("the history of `{}` no longer reaches back to it", topic.name);
-                return self.close_slow(index, &why);
-            }
-            Place::Lost(to) if policy.lagged == Lagged::Snapshot => lost(newest_before.max(to)),
-            Place::Lost(to) => lost(to),
-        };
-        let audience = self.audiences.at(audience);
-        let announce = !audience.selects_plainly(topic.name.as_str());
-        let (topic, reason) = (topic_index, GapReason::Lagged);
-        let wanted = ReplayTopic { topic, after, gap, reason, announce, recovered: None };
-        let replay = self.sessions.at_mut(index).replay.get_or_insert_default();
-        replay.done.remove(&topic_index);
-        replay.add_new([wanted]);
-    }
-
-    fn close_slow(&mut self, index: SessionIndex, why: &str) {
-        let text = format!(
-            "cannot go on sending: this client was too slow and {why}; come back and resume from \
-             your positions, read fewer topics, or ask for conflation"
-        );
-        self.closing.push_back((index, Refusal::new(model::Code::TooSlow, text)));
-    }
-
     pub(crate) fn gap(
         &self,
         topic: &Topic,
@@ -712,27 +476,11 @@ impl<E: Encoder> Hub<E> {
             reason,
         }
     }
-
-    fn announcement(
-        &self,
-        topic: &Topic,
-        start: Sequence,
-        recovered: Option<bool>,
-    ) -> SubscribedTopic {
-        SubscribedTopic {
-            topic: topic.name.clone(),
-            number: topic.number,
-            epoch: self.topics.epoch(topic.epoch).clone(),
-            head: topic.head,
-            start,
-            recovered,
-        }
-    }
 }
 
 /// How much may be gathered in one go.
 #[derive(Clone, Copy, Debug)]
-struct Budget {
+pub(crate) struct Budget {
     start: usize,
     allowance: Allowance,
 }
@@ -743,7 +491,7 @@ impl Budget {
         Self { start, allowance: Allowance { bytes, ..allowance } }
     }
 
-    fn is_used_up<E: Encoder>(&self, builder: &Builder<'_, E, CatchUpStep>) -> bool {
+    pub(crate) fn is_used_up<E: Encoder>(&self, builder: &Builder<'_, E, CatchUpStep>) -> bool {
         builder.out.len() - self.start >= self.allowance.bytes
             || builder.publications >= self.allowance.messages
     }
@@ -751,11 +499,11 @@ impl Budget {
 
 /// What the reading of deliveries must know.
 #[derive(Clone, Debug, Default)]
-struct Told {
+pub(crate) struct Told {
     /// Topics read afresh in this very go: their recent deliveries are told already.
-    replayed: HashSet<TopicIndex, RandomState>,
+    pub replayed: HashSet<TopicIndex, RandomState>,
     /// Where there are filters: the newest accepted delivery about each thing.
-    accepted: HashMap<(TopicIndex, EntityIndex), u64, RandomState>,
+    pub accepted: HashMap<(TopicIndex, EntityIndex), u64, RandomState>,
 }
 
 /// Hands the record of a delivery that is no publication to `write`.

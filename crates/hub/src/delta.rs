@@ -51,10 +51,14 @@ impl Bases {
     }
 }
 
+/// Of what a delta was made: topic, base, next, kind.
+type MadeOf = (TopicIndex, Sequence, Sequence, DeltaKind);
+
 /// Deltas made lately, found again by the other audiences of a flush.
 #[derive(Debug, Default)]
 pub(crate) struct MadeDeltas {
-    made: HashMap<(TopicIndex, Sequence, Sequence, DeltaKind), Option<Arc<Delta>>, RandomState>,
+    /// `None` where it is not worth it.
+    made: HashMap<MadeOf, Option<Arc<Delta>>, RandomState>,
 }
 
 impl MadeDeltas {

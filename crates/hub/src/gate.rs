@@ -76,6 +76,7 @@ impl<E: Encoder> Hub<E> {
         if rare.gate.withheld.is_empty() {
             return;
         }
+        self.counters.batches_held += 1;
         self.release_withheld(index, now);
         let interval = self.policy(self.topics.at(index).policy).interval;
         self.close_gate(index, now.elapsed + interval);

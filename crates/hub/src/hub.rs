@@ -47,11 +47,6 @@ pub struct HubOptions {
 }
 
 impl HubOptions {
-    /// Whether any topic conflates also for readers in step.
-    pub(crate) fn conflates_always(&self) -> bool {
-        self.policies.iter().any(|rule| rule.policy.conflation() == Conflation::Always)
-    }
-
     pub(crate) fn policy(&self, index: PolicyIndex) -> &TopicPolicy {
         self.policies.get(usize::from(index.0)).map_or(&self.default_policy, |rule| &rule.policy)
     }
@@ -88,7 +83,7 @@ pub struct Counters {
     pub conflated: u64,
     /// Publications not sent because a filter did not accept them.
     pub filtered: u64,
-    /// Batches that were held back for an interval.
+    /// Batches, and releases of topics, that were held back for an interval.
     pub batches_held: u64,
     /// Times that a session was sent all that it may be, and had to rest.
     pub rests: u64,
@@ -107,6 +102,8 @@ pub struct Counters {
 /// Who gets what, and when, on one shard.
 pub struct Hub<E: Encoder> {
     pub(crate) settings: HubOptions,
+    /// Whether any topic conflates also for readers in step.
+    pub(crate) conflates_always: bool,
     /// What subscriptions ask for beside topics.
     pub(crate) options: OptionsTable<E::Filter>,
     pub(crate) encoder: E,
@@ -158,6 +155,10 @@ impl<E: Encoder> Hub<E> {
         Self {
             deliveries,
             behind: 0,
+            conflates_always: options
+                .policies
+                .iter()
+                .any(|rule| rule.policy.conflation() == Conflation::Always),
             options: OptionsTable::default(),
             settings: options,
             encoder,

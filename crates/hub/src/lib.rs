@@ -6,6 +6,7 @@
 //! reads on from the shard's recent deliveries, or from the topics' histories.
 #![forbid(unsafe_code)]
 
+mod afresh;
 mod ahead;
 mod audience;
 mod batch;
@@ -28,7 +29,9 @@ mod page;
 mod payloads;
 mod reader;
 mod replay;
+mod rewind;
 mod selector_tree;
+mod serve;
 mod session;
 mod shed;
 mod subscribe;
@@ -37,6 +40,7 @@ mod timers;
 mod topic;
 mod transfer;
 mod verdict;
+mod work;
 
 pub use chunks::Chunks;
 pub use delta::Delta;

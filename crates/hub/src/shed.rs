@@ -7,7 +7,7 @@ use crate::hub::Hub;
 
 impl<E: Encoder> Hub<E> {
     /// Drops the older half of each topic's history, down to what its policy keeps in any case, and the
-    /// older half of the recent deliveries. Answers how many payload bytes were let go of.
+    /// older half of the recent deliveries if they were all sent. Answers how many payload bytes were let go of.
     pub fn shed_history(&mut self) -> u64 {
         let mut shed = 0;
         for (policy, history) in self.topics.histories_mut() {
@@ -15,7 +15,10 @@ impl<E: Encoder> Hub<E> {
             let keep = (history.len() / 2).max(count_min);
             shed += history.drop_to(keep);
         }
-        self.deliveries.shrink_to(self.deliveries.bytes() / 2);
+        if self.flush.works.len() == 0 {
+            // Nobody in step still has to be sent any of them.
+            self.deliveries.shrink_to(self.deliveries.bytes() / 2);
+        }
         self.counters.shed_bytes += shed;
         shed
     }

@@ -407,6 +407,12 @@ impl<E: Encoder> Hub<E> {
                 recovered = Some(true);
                 at.sequence
             }
+            // Nobody ever told that: what the client took was of another life of the numbering.
+            (Some(at), _) if at.sequence > topic.head => {
+                gap = Some(ReplayGap { from: None, reason: GapReason::Epoch });
+                recovered = Some(false);
+                kept_after
+            }
             (Some(at), _) => {
                 recovered = Some((kept_after..=topic.head).contains(&at.sequence));
                 at.sequence.min(topic.head)

@@ -24,7 +24,7 @@ pub(crate) enum Verdict {
 }
 
 /// The verdicts over one batch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Judged {
     pub verdicts: Vec<Verdict>,
     /// Members in step since before this delivery have what all deltas are made from; 0 without deltas.
@@ -34,8 +34,7 @@ pub(crate) struct Judged {
 impl<E: Encoder> Hub<E> {
     /// Judges the deliveries of a batch, and notes what the audience will have been told.
     pub(crate) fn judge(&mut self, audience: AudienceIndex, cut: &[u64]) -> Judged {
-        let mut judged = Judged::default();
-        judged.verdicts = vec![Verdict::Tell; cut.len()];
+        let mut judged = Judged { verdicts: vec![Verdict::Tell; cut.len()], deltas_since: 0 };
         let mut newer: HashSet<(TopicIndex, EntityIndex), RandomState> = HashSet::default();
         // From the newest on, so that it is known what replaces what. What the filter does not accept
         // replaces nothing.

@@ -101,7 +101,17 @@ impl<I: Io> Shard<I> {
             Ok((id, command, is_binary)) => (
                 id,
                 match command {
-                    Command::Hello(hello) => self.handle_hello(socket, id, hello, is_first),
+                    Command::Hello(hello) => {
+                        let greeted = self.handle_hello(socket, id, hello, is_first);
+                        if is_first
+                            && greeted.is_err()
+                            && let Some(native) = self.native(socket)
+                        {
+                            // It may greet once more, with another token.
+                            native.has_spoken = false;
+                        }
+                        greeted
+                    }
                     Command::Subscribe(wanted) => check_read(&principal, &wanted.selectors)
                         .and_then(|()| check_filter(&wanted.options))
                         .and_then(|()| match wanted.name {

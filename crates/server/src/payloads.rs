@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use cel::common::ast::{EntryExpr, Expr};
@@ -39,7 +40,9 @@ impl PayloadReader {
         let mut context = Context::with_env(Arc::clone(&self.environment));
         context.add_variable_from_value("data", self.value_of(publication));
         context.add_variable_from_value("topic", topic.as_str());
-        matches!(filter.program.execute(&context), Ok(Value::Bool(true)))
+        // A fault of the interpreter must not cost the shard.
+        let run = AssertUnwindSafe(|| filter.program.execute(&context));
+        matches!(catch_unwind(run), Ok(Ok(Value::Bool(true))))
     }
 
     fn value_of(&self, publication: &Publication) -> Value {
@@ -87,7 +90,9 @@ pub(crate) fn compile(text: &str) -> Result<Filter, Refusal> {
             "it is nested too deep, or has more than {DEPTH_MAX} operators"
         )));
     }
-    let program = Program::compile(text).map_err(|error| {
+    let compiled = catch_unwind(|| Program::compile(text));
+    let compiled = compiled.map_err(|_| refuse("the parser failed over it".into()))?;
+    let program = compiled.map_err(|error| {
         let text = error.to_string();
         refuse(text.lines().next().unwrap_or("it does not parse").to_owned())
     })?;
@@ -189,6 +194,67 @@ mod tests {
         let long = (0..60).map(|at| format!("data.f == {at}")).collect::<Vec<_>>().join(" || ");
         assert!(compile(&long).is_ok());
     }
+
+    proptest::proptest! {
+        /// Texts of the pieces that filters are made of: whatever comes out, nothing panics, and no recursion
+        /// goes too deep.
+        #[test]
+        fn no_text_and_no_payload_make_a_filter_panic(
+            pieces in proptest::collection::vec(0..PIECES.len(), 0..40),
+            json in "[-0-9a-z{}\\[\\]\":,. ]{0,40}",
+        ) {
+            let text: String = pieces.into_iter().map(|piece| PIECES[piece]).collect();
+            if let Ok(filter) = compile(&text) {
+                let topic = TopicName::parse("a/b", &Limits::default()).expect("valid");
+                let publication = publication(PayloadKind::Json, json.as_bytes());
+                PayloadReader::new().accepts(&filter, &topic, &publication);
+            }
+        }
+    }
+
+    const PIECES: &[&str] = &[
+        "data",
+        "topic",
+        ".a",
+        "[0]",
+        "[-1]",
+        "(",
+        ")",
+        "{",
+        "}",
+        "\"x\"",
+        "'",
+        "1",
+        "0",
+        "-",
+        "9223372036854775807",
+        "1.5",
+        " + ",
+        " * ",
+        " / ",
+        " % ",
+        " == ",
+        " < ",
+        " in ",
+        " && ",
+        " || ",
+        "!",
+        " ? ",
+        " : ",
+        "size(",
+        "has(",
+        "string(",
+        "int(",
+        ".startsWith(",
+        ".map(x, ",
+        "[1, 2]",
+        "true",
+        "null",
+        ",",
+        "b'x'",
+        "\\u",
+        "é",
+    ];
 
     #[test]
     fn an_entity_is_a_text_or_number_of_the_payload() {

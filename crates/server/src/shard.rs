@@ -249,9 +249,9 @@ impl<I: Io> Shard<I> {
         self.take_mail();
         self.run_backbone();
         self.sweep_if_due();
-        self.relieve_memory();
         self.send_mail();
         let has_more = self.flush();
+        self.relieve_memory();
         self.fetch_pages();
         while let Some((link, refusal)) = self.hub.poll_closing() {
             self.close_native(Socket(link), &refusal, refusal.code.number());

@@ -47,9 +47,16 @@ fn start(args: &ServeArgs) -> Result<Server, (Failure, String)> {
     };
     config.listen = args.listen.unwrap_or(config.listen);
     config.engine.shards = args.shards.filter(|count| *count > 0).or(config.engine.shards);
+    // Watched for before anybody can connect: a signal during the start waits for the end of it.
+    let (tell, hear) = std::sync::mpsc::channel::<Box<dyn Fn() + Send>>();
+    on_shutdown_signal(move || {
+        if let Ok(stop) = hear.recv() {
+            stop();
+        }
+    })
+    .map_err(|error| (Failure::Other, format!("cannot watch for signals: {error}")))?;
     let server = Server::start(config).map_err(|error| (Failure::Other, error.to_string()))?;
-    let stop = server.stopper();
-    on_shutdown_signal(stop)
-        .map_err(|error| (Failure::Other, format!("cannot watch for signals: {error}")))?;
+    // The watching thread listens as long as the process lives.
+    let _ = tell.send(Box::new(server.stopper()));
     Ok(server)
 }

@@ -9,11 +9,12 @@
 mod open;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use fjall::Keyspace;
 use model::{Limits, Publication, Sequence};
@@ -101,9 +102,6 @@ impl Log {
     }
 }
 
-/// How far the reading thread steps back for others, as in nice(1).
-const READER_NICE: i32 = 10;
-
 /// One shard's hold on the log.
 pub struct LogStore {
     shard: usize,
@@ -133,20 +131,36 @@ impl Store for LogStore {
     }
 }
 
+/// Readings that wait, beyond which the reader rests as long as each took: who sends what is new goes first.
+const READINGS_MANY: usize = 32;
+/// How long it rests at most.
+const REST_MAX: Duration = Duration::from_millis(5);
+
+/// Reads pages. In a storm it takes half of a core at most. (A low priority would do that, too, but whoever
+/// waits for a lock that it holds would wait for the rest of the storm.)
 fn run_reader(records: &Keyspace, readings: &Receiver<Reading>, deliver: &[Deliver]) {
-    // Who reads what is old can wait: shards that send what is new go first. A wish, not a need.
-    let _ = rustix::process::setpriority_process(None, READER_NICE);
-    while let Ok(Reading { shard, ticket, topic_number, wanted }) = readings.recv() {
-        let last = key_of(topic_number, Sequence::MAX);
-        let range = records.range(key_of(topic_number, wanted.after.next())..=last);
-        let mut found = range
-            .map_while(|entry| {
-                let (key, value) = entry.into_inner().ok()?;
-                // What is damaged was told when the store was opened: reading ends before it.
-                record::read(&key, &value).ok().map(|stored| stored.publication)
-            })
-            .skip_while(|publication| publication.unix_ms() < wanted.since_ms);
-        let publications = crate::take_page(&mut found, wanted.count);
-        deliver[shard](StoreMail::Read { ticket, publications });
+    let mut waiting = VecDeque::new();
+    while let Some(reading) = waiting.pop_front().or_else(|| readings.recv().ok()) {
+        waiting.extend(readings.try_iter());
+        let began = Instant::now();
+        read_page(records, &reading, deliver);
+        if waiting.len() > READINGS_MANY {
+            std::thread::sleep(began.elapsed().min(REST_MAX));
+        }
     }
+}
+
+fn read_page(records: &Keyspace, reading: &Reading, deliver: &[Deliver]) {
+    let Reading { shard, ticket, topic_number, wanted } = reading;
+    let last = key_of(*topic_number, Sequence::MAX);
+    let range = records.range(key_of(*topic_number, wanted.after.next())..=last);
+    let mut found = range
+        .map_while(|entry| {
+            let (key, value) = entry.into_inner().ok()?;
+            // What is damaged was told when the store was opened: reading ends before it.
+            record::read(&key, &value).ok().map(|stored| stored.publication)
+        })
+        .skip_while(|publication| publication.unix_ms() < wanted.since_ms);
+    let publications = crate::take_page(&mut found, wanted.count);
+    deliver[*shard](StoreMail::Read { ticket: *ticket, publications });
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fjall::PersistMode;
 use model::Sequence;
@@ -72,7 +72,13 @@ impl Writer {
             writes.insert(&files.records, record.key(), record.value());
         }
         writes.insert(&files.meta, "written", written.to_be_bytes());
+        let began = Instant::now();
         writes.commit()?;
+        let took = began.elapsed();
+        if took >= SLOW_DISK {
+            let (ms, records) = (took.as_millis() as u64, batch.len());
+            tracing::warn!(ms, records, "the disk was slow: publications waited for it");
+        }
         files.written = written;
         // Not made durable by itself: it may be behind after a power loss, never ahead.
         files.mark.write_all_at(&written.to_be_bytes(), 0)?;
@@ -141,6 +147,9 @@ impl Writer {
         if removals.is_empty() { Ok(()) } else { removals.commit() }
     }
 }
+
+/// A batch that takes longer is worth a line in the log.
+const SLOW_DISK: Duration = Duration::from_millis(100);
 
 /// Takes what waits into one batch.
 fn gather(

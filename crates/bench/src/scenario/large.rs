@@ -83,7 +83,8 @@ fn measure(context: &Context<'_>, name: &'static str, fragments: bool) -> Result
     };
     let target = Target::start(context.target, &needs, &context.cores)?;
     let hello = json!({ "type": "hello", "batch": true, "fragments": fragments }).to_string();
-    let subscribe = |topic| json!({ "type": "subscribe", "topic": topic, "from": "now" }).to_string();
+    let subscribe =
+        |topic| json!({ "type": "subscribe", "topic": topic, "from": "now" }).to_string();
     let greeting = Greeting::new(&[hello, subscribe("feed/#"), subscribe("large/a")], None);
     let began = Instant::now();
     let histograms = Arc::new(Mutex::new([histogram(3), histogram(3)]));

@@ -11,9 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions, Update};
-use model::{
-    Conflation, DeltaKind, Limits, Rates, Selector, Start, Subscribe, SubscribeOptions,
-};
+use model::{Conflation, DeltaKind, Limits, Rates, Selector, Start, Subscribe, SubscribeOptions};
 use serde_json::{Value, json};
 
 use crate::cores::pin;
@@ -38,11 +36,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 fn ways(filter: &str) -> Vec<Way> {
     let plain = SubscribeOptions::default();
     let way = |name, options| Way { name, options, rates: Rates::default(), is_compressed: false };
-    let conflated = SubscribeOptions {
-        conflation: Conflation::Always,
-        interval: INTERVAL,
-        ..plain.clone()
-    };
+    let conflated =
+        SubscribeOptions { conflation: Conflation::Always, interval: INTERVAL, ..plain.clone() };
     let delta = |delta| SubscribeOptions { delta, ..plain.clone() };
     let filtered = SubscribeOptions { filter: Some(filter.into()), ..plain.clone() };
     let all = SubscribeOptions {
@@ -102,14 +97,15 @@ fn feed_of(name: &str) -> Box<dyn Feed + Send> {
 fn measure(context: &Context<'_>, feed: &str, selector: &str, way: &Way) -> Result<Value, String> {
     let needs = Needs {
         connections: context.clients + 10,
-        sections: "[compression]\non = true\n[[topics]]\nselector = \"#\"\nhistory_count = 1\n".into(),
+        sections: "[compression]\non = true\n[[topics]]\nselector = \"#\"\nhistory_count = 1\n"
+            .into(),
         ..Needs::default()
     };
     let target = Target::start(context.target, &needs, &context.cores)?;
     pin(&context.cores.load);
-    let offers = way.is_compressed.then_some(
-        "permessage-deflate; server_no_context_takeover; client_no_context_takeover",
-    );
+    let offers = way
+        .is_compressed
+        .then_some("permessage-deflate; server_no_context_takeover; client_no_context_takeover");
     let greeting = Greeting::new(&commands(selector, way), offers);
     let (cores, address) = (&context.cores.load, target.address);
     let drain = Drain::start(address, context.clients, &greeting, cores, None)?;
@@ -231,7 +227,8 @@ fn differences(
     for topic in topics(feed) {
         let answer = get(address, &format!("/v1/topics/{topic}")).map_err(failed)?;
         let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        let value: Value = serde_json::from_str(body).map_err(|error| format!("{error}: {answer}"))?;
+        let value: Value =
+            serde_json::from_str(body).map_err(|error| format!("{error}: {answer}"))?;
         let is_wanted = match (feed, &way.options.filter) {
             (_, None) => true,
             ("prices", Some(_)) => value["data"]["change_percent"].as_f64() > Some(0.1),

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use model::{Conflation, Limits, PolicyRule, Selector, Sequence, Start, TopicPolicy};
+use model::{
+    Conflation, Limits, PolicyRule, Selector, Sequence, Start, SubscribeOptions, TopicPolicy,
+};
 use proptest::prelude::*;
 
 use crate::node::{BATCHED, Node, SINGLE};
@@ -293,4 +295,37 @@ fn a_message_larger_than_a_batch_survives_a_connection_that_takes_it_in_pieces()
     let lines = node.lines(reader);
     assert!(lines.contains(&format!("publication a 1 short {large}")), "{lines:?}");
     assert!(lines.iter().any(|line| line.starts_with("publication a 2")), "{lines:?}");
+}
+
+#[test]
+fn a_session_that_lags_gets_its_subscriptions_of_higher_priority_first() {
+    let mut node = Node::new(1, Limits::default(), Vec::new(), 100);
+    let reader = node.open(0, SINGLE, 1 << 20);
+    for (topic, priority) in [("low", -1), ("high", 5), ("usual", 0)] {
+        let options = SubscribeOptions { priority, ..SubscribeOptions::default() };
+        node.subscribe_with(reader, &[topic], Start::Now, options);
+    }
+    node.settle();
+    let link = node.readers[reader].as_ref().expect("open").link;
+    node.wires[0].connections.get_mut(&link).expect("open").room = 0;
+    for number in 0..10 {
+        for topic in ["low", "usual", "high"] {
+            node.publish(topic, &number.to_string());
+        }
+        node.turn(0, 10);
+    }
+    node.settle();
+    let lines = node.lines(reader);
+    let told: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("publication ")?.split(' ').next())
+        .collect();
+    // The first was begun before the connection was found to be full.
+    let expected = [vec!["high"; 10], vec!["usual"; 10], vec!["low"; 10]].concat();
+    let from = told.iter().position(|topic| *topic == "high").expect("told");
+    assert!(from <= 1, "{told:?}");
+    let mut rest = told.clone();
+    rest.sort_by_key(|topic| ["high", "usual", "low"].iter().position(|it| it == topic));
+    assert_eq!(rest, expected, "all of it came");
+    assert_eq!(told[from..from + 10], expected[..10], "{told:?}");
 }

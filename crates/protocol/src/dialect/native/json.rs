@@ -32,6 +32,11 @@ pub fn decode_command(
     text: &str,
     limits: &Limits,
 ) -> Result<(Option<CommandId>, Command), Undecoded> {
+    if !text.trim_start().starts_with('{') {
+        let why = "it is no JSON object; send one with a `type`, such as \
+                   {\"id\":1,\"type\":\"subscribe\",\"topic\":\"a/b\"}";
+        return Err(Undecoded { id: None, refusal: bad_command(why.into()) });
+    }
     let wire: WireCommand<'_> = serde_json::from_str(text).map_err(|error| Undecoded {
         id: find_id(text),
         refusal: bad_command(format!(
