@@ -1,6 +1,6 @@
 //! What a client knows of the topics it reads: positions, numbers, gaps. Pure.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use model::{
     Epoch, Event, Gap, GapReason, PayloadKind, Position, Selector, Sequence, SubscribedTopic,
@@ -53,15 +53,20 @@ pub enum Told {
     Nothing,
 }
 
-/// A publication of which pieces have come.
+/// What came of a topic behind a publication that is not whole yet, by sequence (of a gap: its last).
+type Waiting = BTreeMap<Sequence, Held>;
+
+/// Something that waits for what is before it in its topic.
 #[derive(Debug)]
-struct Partial {
-    sequence: Sequence,
-    kind: PayloadKind,
-    total: u64,
-    payload: Vec<u8>,
-    /// Later ones of its topic, which wait for it.
-    held: Vec<(Sequence, PayloadKind, Vec<u8>)>,
+enum Held {
+    /// A publication of which pieces are to come.
+    Partial {
+        kind: PayloadKind,
+        total: u64,
+        payload: Vec<u8>,
+    },
+    Publication(PayloadKind, Vec<u8>),
+    Gap(Gap),
 }
 
 /// Bytes of a payload that comes in pieces.
@@ -74,14 +79,14 @@ pub struct Tracker {
     positions: HashMap<TopicName, Position>,
     /// The last payload of each topic, once deltas may come.
     values: Option<HashMap<TopicName, (Sequence, Vec<u8>)>>,
-    partials: HashMap<TopicName, Partial>,
+    waiting: HashMap<TopicName, Waiting>,
 }
 
 impl Tracker {
     /// Forgets what was of the connection that ended; positions stay.
     pub fn handle_disconnect(&mut self) {
         self.numbers.clear();
-        self.partials.clear();
+        self.waiting.clear();
         if let Some(values) = &mut self.values {
             values.clear();
         }
@@ -156,10 +161,14 @@ impl Tracker {
             return vec![];
         }
         if let Some(values) = &mut self.values {
-            values.insert(topic.clone(), (sequence, payload.clone()));
+            let known = values.get(&topic).map(|(known, _)| *known);
+            // What waited comes by here again, behind what came since.
+            if known.is_none_or(|known| known < sequence) {
+                values.insert(topic.clone(), (sequence, payload.clone()));
+            }
         }
-        if let Some(partial) = self.partials.get_mut(&topic).filter(|it| it.sequence < sequence) {
-            partial.held.push((sequence, kind, payload));
+        if let Some(waiting) = self.waiting.get_mut(&topic) {
+            waiting.insert(sequence, Held::Publication(kind, payload));
             return vec![];
         }
         position.sequence = sequence;
@@ -181,24 +190,38 @@ impl Tracker {
         if !is_new || total > PARTIAL_BYTES_MAX {
             return vec![];
         }
+        let waiting = self.waiting.entry(topic.clone()).or_default();
         if offset == 0 {
-            let held = self.partials.remove(&topic).map(|known| known.held).unwrap_or_default();
-            let payload = Vec::new();
-            let partial = Partial { sequence, kind, total, payload, held };
-            self.partials.insert(topic.clone(), partial);
+            waiting.insert(sequence, Held::Partial { kind, total, payload: Vec::new() });
         }
-        let Some(partial) = self.partials.get_mut(&topic) else { return vec![] };
-        if partial.sequence != sequence || partial.payload.len() as u64 != offset {
+        let Some(Held::Partial { payload, .. }) = waiting.get_mut(&sequence) else { return vec![] };
+        if payload.len() as u64 != offset {
             return vec![];
         }
-        partial.payload.extend_from_slice(bytes);
-        if (partial.payload.len() as u64) < partial.total {
-            return vec![];
-        }
-        let Some(whole) = self.partials.remove(&topic) else { return vec![] };
-        let mut told = self.take(topic.clone(), sequence, whole.kind, whole.payload);
-        for (sequence, kind, payload) in whole.held {
-            told.extend(self.take(topic.clone(), sequence, kind, payload));
+        payload.extend_from_slice(bytes);
+        self.release(&topic)
+    }
+
+    /// Hands on what no longer has to wait.
+    fn release(&mut self, topic: &TopicName) -> Vec<Told> {
+        let Some(mut waiting) = self.waiting.remove(topic) else { return vec![] };
+        let mut told = Vec::new();
+        while let Some(first) = waiting.first_entry() {
+            let is_whole = |held: &Held| match held {
+                Held::Partial { total, payload, .. } => payload.len() as u64 >= *total,
+                Held::Publication(..) | Held::Gap(_) => true,
+            };
+            if !is_whole(first.get()) {
+                self.waiting.insert(topic.clone(), waiting);
+                return told;
+            }
+            let (sequence, held) = first.remove_entry();
+            match held {
+                Held::Partial { kind, payload, .. } | Held::Publication(kind, payload) => {
+                    told.extend(self.take(topic.clone(), sequence, kind, payload));
+                }
+                Held::Gap(gap) => told.push(self.take_gap(gap)),
+            }
         }
         told
     }
@@ -207,9 +230,19 @@ impl Tracker {
         let SubscribedTopic { topic: name, number, epoch, start, recovered, .. } = topic;
         self.numbers.insert(number, name.clone());
         let is_new_life = self.positions.get(&name).is_some_and(|known| known.epoch != epoch);
+        if is_new_life && let Some(values) = &mut self.values {
+            values.remove(&name);
+        }
         let known = self.positions.get(&name).filter(|known| known.epoch == epoch);
-        // What was taken before and comes again is dropped by its sequence.
-        let sequence = known.map_or(start, |known| known.sequence.max(start));
+        // What was taken before and comes again is dropped by its sequence. Where pieces are still to come,
+        // the server counts as told what is not taken yet.
+        let sequence = match known {
+            Some(known) if self.waiting.contains_key(&name) => known.sequence,
+            known => known.map_or(start, |known| known.sequence.max(start)),
+        };
+        if is_new_life {
+            self.waiting.remove(&name);
+        }
         self.positions.insert(name.clone(), Position { epoch: epoch.clone(), sequence });
         match recovered {
             Some(recovered) => Told::Resumed { topic: name, recovered },
@@ -222,6 +255,14 @@ impl Tracker {
     }
 
     fn take_gap(&mut self, gap: Gap) -> Told {
+        match self.waiting.get_mut(&gap.topic) {
+            Some(_) if gap.reason == GapReason::Epoch => drop(self.waiting.remove(&gap.topic)),
+            Some(waiting) => {
+                waiting.insert(gap.to, Held::Gap(gap));
+                return Told::Nothing;
+            }
+            None => {}
+        }
         let epoch: Epoch = gap.epoch.clone();
         let position = Position { epoch, sequence: gap.to };
         match self.positions.get_mut(&gap.topic) {

@@ -94,6 +94,8 @@ impl World {
         let limits = Limits {
             recent_deliveries_max: 16 + random.below(100),
             mailbox_len_max: 64 + random.below(200),
+            // About every second payload comes in pieces, where a client takes them so.
+            fragment_bytes: 40 + random.below(200),
             ..Limits::default()
         };
         let policy = TopicPolicy {
@@ -105,6 +107,8 @@ impl World {
         let selector = Selector::parse("#", &limits).expect("valid");
         let policies = vec![PolicyRule { selector, policy }];
         let config = Arc::new(Config { limits, policies, ..Config::default() });
+        let mut readers: Vec<SimPeer> = (0..5).map(|_| SimPeer::with(bug)).collect();
+        readers.iter_mut().for_each(|peer| peer.choose_manner(&mut random));
         let mut world = Self {
             random,
             network: Network::new(count, seed),
@@ -112,7 +116,7 @@ impl World {
             shards: Vec::new(),
             mailboxes: Vec::new(),
             undelivered: Vec::new(),
-            peers: (0..5).map(|_| SimPeer::with(bug)).collect(),
+            peers: readers,
             publisher: SimPeer::default(),
             unanswered: BTreeSet::new(),
             acknowledged: BTreeMap::new(),

@@ -2,17 +2,20 @@
 //! nothing of them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use client::{Subscriptions, Told, Tracker};
 use model::{
-    Command, CommandId, Event, Limits, Position, Selector, Sequence, Start, Subscribe,
-    SubscribeOptions, SubscribedTopic, TopicName,
+    Command, CommandId, DeltaKind, Event, Hello, Limits, Position, Selector, Sequence, Start,
+    Subscribe, SubscribeOptions, SubscribedTopic, TopicName,
 };
-use protocol::native::{ServerRecord, TopicRef, json};
+use protocol::native::{SequenceRef, ServerRecord, TopicRef, json};
 use protocol::websocket::{
     Inbound, Message, Opcode, Role, Subprotocol, Unread, check_handshake_response,
     encode_handshake_request, encode_masked,
 };
+
+use crate::random::Random;
 
 const KEY: [u8; 16] = [7; 16];
 
@@ -37,6 +40,10 @@ pub struct SimPeer {
     pub selectors: Vec<Selector>,
     /// Its fault.
     pub bug: Bug,
+    /// How it subscribes. Nothing in it lets the server skip anything.
+    pub options: SubscribeOptions,
+    /// Whether it takes large payloads in pieces.
+    pub has_fragments: bool,
     head: Vec<u8>,
     is_upgraded: bool,
     inbound: Inbound,
@@ -45,6 +52,12 @@ pub struct SimPeer {
     next_id: u64,
     /// The checker: what was taken of each topic.
     checked: HashMap<TopicName, Position>,
+    /// The checker: what has come of each topic on this connection, the first piece of it at least.
+    placed: HashMap<TopicName, Position>,
+    /// Publications that came as deltas.
+    pub deltas: u64,
+    /// Publications that came in pieces.
+    pub in_pieces: u64,
     /// What it has to say: answers to pings.
     pub unsent: Vec<u8>,
     /// Publications taken over all connections.
@@ -68,6 +81,21 @@ impl SimPeer {
         Self { bug, ..Self::default() }
     }
 
+    /// How it reads, by chance.
+    pub fn choose_manner(&mut self, random: &mut Random) {
+        const INTERVAL_MS_MAX: usize = 50;
+        self.has_fragments = random.one_in(2);
+        if random.one_in(2) {
+            self.options.delta = DeltaKind::Vcdiff;
+            self.tracker.expect_deltas();
+        }
+        if random.one_in(3) {
+            let ms = 1 + random.below(INTERVAL_MS_MAX);
+            self.options.interval = Duration::from_millis(ms as u64);
+        }
+        self.options.priority = random.below(5) as i8 - 2;
+    }
+
     /// Starts over on a new connection: the bytes to send first.
     pub fn handle_connect(&mut self, link: u32) -> Vec<u8> {
         self.link = Some(link);
@@ -75,8 +103,14 @@ impl SimPeer {
         self.unsent.clear();
         self.tracker.handle_disconnect();
         self.subscriptions.handle_disconnect();
+        self.placed = self.checked.clone();
         let mut bytes = Vec::new();
         encode_handshake_request("/v1/ws", "sim", KEY, Subprotocol::Json, None, &mut bytes);
+        if self.has_fragments {
+            let hello = Hello { fragments: true, ..Hello::default() };
+            let id = self.take_id();
+            bytes.extend(frame_as(id, &Command::Hello(hello)));
+        }
         let mut positions = self.tracker.positions();
         match self.bug {
             Bug::None => {}
@@ -109,7 +143,7 @@ impl SimPeer {
             start: Start::Snapshot,
             positions: Vec::new(),
             name: None,
-            options: SubscribeOptions::default(),
+            options: self.options.clone(),
         };
         let id = self.take_id();
         self.subscriptions.add(wanted.clone(), Some(id));
@@ -159,7 +193,7 @@ impl SimPeer {
             ServerRecord::Event(Event::Topic(topic)) => self.check_start(topic),
             ServerRecord::Event(Event::Gap(gap)) => {
                 let position = Position { epoch: gap.epoch.clone(), sequence: gap.to };
-                self.checked.insert(gap.topic.clone(), position);
+                self.placed.insert(gap.topic.clone(), position);
                 self.gaps += 1;
             }
             ServerRecord::Event(Event::Published { id: Some(id), position, .. }) => {
@@ -171,40 +205,62 @@ impl SimPeer {
             },
             _ => {}
         }
-        let sent = self.check_publication(&record);
+        self.check_place(&record);
         for told in self.tracker.handle_record(record) {
-            if let Told::Message(message) = told {
-                assert_eq!(
-                    Some((&message.topic, message.sequence)),
-                    sent.as_ref().map(|(t, s)| (t, *s))
-                );
-                self.heard.push((message.topic, message.sequence, message.payload));
-                self.taken += 1;
+            match told {
+                Told::Message(message) => {
+                    let known = self.checked.get_mut(&message.topic).expect("it was announced");
+                    let (name, next) = (&message.topic, known.sequence.next());
+                    assert_eq!(message.sequence, next, "a hole in {name}, or something twice");
+                    known.sequence = next;
+                    self.heard.push((message.topic, message.sequence, message.payload));
+                    self.taken += 1;
+                }
+                Told::Gap(gap) => {
+                    let position = Position { epoch: gap.epoch, sequence: gap.to };
+                    self.checked.insert(gap.topic, position);
+                }
+                Told::Broken { topic, error } => panic!("{topic}: {error}"),
+                _ => {}
             }
         }
     }
 
-    /// Checks that a publication is the next one of its topic.
-    fn check_publication(&mut self, record: &ServerRecord<'_>) -> Option<(TopicName, Sequence)> {
-        let ServerRecord::Publication { topic: TopicRef::Name(name), sequence, .. } = record else {
-            return None;
+    /// Checks that a publication, or its first piece, is the next one of its topic.
+    fn check_place(&mut self, record: &ServerRecord<'_>) {
+        let (topic, sequence) = match record {
+            ServerRecord::Publication { topic, sequence, .. } => (topic, *sequence),
+            ServerRecord::Delta { topic, sequence, .. } => {
+                self.deltas += 1;
+                (topic, SequenceRef::Full(*sequence))
+            }
+            ServerRecord::Fragment { topic, sequence, offset: 0, .. } => {
+                self.in_pieces += 1;
+                (topic, SequenceRef::Full(*sequence))
+            }
+            _ => return,
         };
-        let (topic, position) = self
-            .checked
+        let TopicRef::Name(name) = topic else { panic!("JSON names its topics") };
+        let (_, position) = self
+            .placed
             .iter_mut()
             .find(|(known, _)| known.as_str() == name)
             .unwrap_or_else(|| panic!("a publication of unannounced {name}"));
         let next = position.sequence.next();
         let resolved = sequence.resolve(position.sequence);
-        assert_eq!(resolved, Some(next), "a hole in {name}, or something twice");
+        assert_eq!(resolved, Some(next), "{name} came out of order");
         position.sequence = next;
-        Some((topic.clone(), next))
     }
 
     /// Checks that reading starts where it ended, if it ever began.
     fn check_start(&mut self, topic: &SubscribedTopic) {
         let position = Position { epoch: topic.epoch.clone(), sequence: topic.start };
-        let before = self.checked.insert(topic.topic.clone(), position);
+        let is_known =
+            |known: Option<&Position>| known.is_some_and(|known| known.epoch == topic.epoch);
+        if !is_known(self.checked.get(&topic.topic)) {
+            self.checked.insert(topic.topic.clone(), position.clone());
+        }
+        let before = self.placed.insert(topic.topic.clone(), position);
         if let Some(before) = before.filter(|before| before.epoch == topic.epoch) {
             let name = &topic.topic;
             assert_eq!(before.sequence, topic.start, "{name} goes on elsewhere than it ended");

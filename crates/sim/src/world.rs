@@ -31,6 +31,10 @@ pub struct Outcome {
     pub gaps: u64,
     /// Connections dropped.
     pub drops: u64,
+    /// Publications that clients were told as deltas.
+    pub deltas: u64,
+    /// Publications that clients were told in pieces.
+    pub in_pieces: u64,
 }
 
 struct World {
@@ -67,6 +71,8 @@ impl World {
         let limits = Limits {
             recent_deliveries_max: 16 + random.below(500),
             mailbox_len_max: 64 + random.below(500),
+            // About every second payload comes in pieces, where a client takes them so.
+            fragment_bytes: 40 + random.below(200),
             ..Limits::default()
         };
         let config = Arc::new(Config { limits: limits.clone(), ..Config::default() });
@@ -92,11 +98,13 @@ impl World {
             })
         };
         let shards = boxes.into_iter().enumerate().map(shard).collect();
+        let mut peers_of_it: Vec<SimPeer> = (0..8).map(|_| SimPeer::default()).collect();
+        peers_of_it.iter_mut().for_each(|peer| peer.choose_manner(&mut random));
         let mut world = Self {
             random,
             network,
             shards,
-            peers: (0..8).map(|_| SimPeer::default()).collect(),
+            peers: peers_of_it,
             publisher: SimPeer::default(),
             published: BTreeMap::new(),
             elapsed: Duration::ZERO,
@@ -231,6 +239,8 @@ impl World {
             }
             self.outcome.taken += peer.taken;
             self.outcome.gaps += peer.gaps;
+            self.outcome.deltas += peer.deltas;
+            self.outcome.in_pieces += peer.in_pieces;
         }
     }
 }
@@ -248,7 +258,10 @@ mod tests {
             sum.published += outcome.published;
             sum.taken += outcome.taken;
             sum.drops += outcome.drops;
+            sum.deltas += outcome.deltas;
+            sum.in_pieces += outcome.in_pieces;
         }
+        assert!(sum.deltas > 10_000 && sum.in_pieces > 10_000, "{sum:?}");
         assert!(sum.published > 100_000 && sum.taken > 100_000 && sum.drops > 1_000, "{sum:?}");
     }
 
