@@ -287,6 +287,9 @@ impl Client {
                 if let ServerRecord::Event(Event::Subscribed(subscribed)) = &other {
                     subscriptions.handle_subscribed(subscribed.id);
                 }
+                if let ServerRecord::Event(Event::Unsubscribed { .. }) = &other {
+                    tracker.forget_unread(|topic| subscriptions.read(topic));
+                }
                 for told in tracker.handle_record(other) {
                     match told {
                         Told::Broken { topic, .. } => broken.push(topic),

@@ -75,6 +75,11 @@ impl Subscriptions {
         self.all.iter().map(|known| known.resumed(positions)).collect()
     }
 
+    /// Whether any of them selects `topic`.
+    pub fn read(&self, topic: &TopicName) -> bool {
+        self.all.iter().any(|known| known.reads(topic))
+    }
+
     /// What to say so that `topic` comes whole, of a subscription that asked for deltas; and its index.
     pub fn without_deltas(
         &mut self,

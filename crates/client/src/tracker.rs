@@ -92,6 +92,11 @@ impl Tracker {
         }
     }
 
+    /// Forgets unfinished publications of topics that are not read any more.
+    pub fn forget_unread(&mut self, is_read: impl Fn(&TopicName) -> bool) {
+        self.waiting.retain(|topic, _| is_read(topic));
+    }
+
     /// Keeps the last payload of each topic from now on, so that deltas can be applied.
     pub fn expect_deltas(&mut self) {
         self.values.get_or_insert_default();

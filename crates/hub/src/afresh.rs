@@ -1,7 +1,7 @@
 //! Reading topics afresh: the part of catching up that reads from histories and pages, each topic from a
 //! sequence of its own.
 
-use model::{Event, Publication, Sequence, SubscribedTopic};
+use model::{Event, GapReason, Publication, Sequence, SubscribedTopic};
 
 use crate::batch::Builder;
 use crate::catch_up::{Budget, CatchUpStep, Told};
@@ -61,8 +61,12 @@ impl<E: Encoder> Hub<E> {
         let mut after = wanted.after;
         let step = |after| CatchUpStep::Replay { entry, after, is_finished: false };
         if wanted.announce {
-            let announced = self.announcement(topic, after, wanted.recovered);
-            builder.record(Record::Topic(&announced), step(after));
+            // Where it stands before such a gap the reader knows best: it has to be told the gap from there.
+            let is_lagged = |gap: &ReplayGap| gap.reason == GapReason::Lagged;
+            let start =
+                if wanted.gap.as_ref().is_some_and(is_lagged) { Sequence::START } else { after };
+            let announced = self.announcement(topic, start, wanted.recovered);
+            builder.record(Record::Topic(&announced), CatchUpStep::Announced { entry });
         }
         if let Some(ReplayGap { from, reason }) = wanted.gap {
             let gap = Event::Gap(self.gap(topic, from, after, reason));

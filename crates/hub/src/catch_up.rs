@@ -24,6 +24,8 @@ use crate::transfer::Transfer;
 /// What a session knows after a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum CatchUpStep {
+    /// The name and number of the replay topic at `entry`; its gap is still to be told.
+    Announced { entry: usize },
     /// The replay topic at `entry` was read up to `after`, and if `is_finished` to its head.
     Replay { entry: usize, after: Sequence, is_finished: bool },
     /// Every delivery up to this one that concerns its subscriptions of this priority.
@@ -343,6 +345,10 @@ impl<E: Encoder> Hub<E> {
         for mark in marks.iter().filter(|mark| mark.end <= sent || mark.start < sent) {
             mark.what.count(&mut self.counters);
             match mark.step {
+                CatchUpStep::Announced { entry } => {
+                    let replay = session.replay.as_mut().expect("its marks are of its replay");
+                    replay.todo[entry].announce = false;
+                }
                 CatchUpStep::Replay { entry, after, is_finished } => {
                     let replay = session.replay.as_mut().expect("its marks are of its replay");
                     replay.advance(entry, after, is_finished);
@@ -410,7 +416,9 @@ impl<E: Encoder> Hub<E> {
     fn large_rest_of_step(&self, index: SessionIndex, step: CatchUpStep) -> Option<LargeRest> {
         match step {
             CatchUpStep::Delivery { number, .. } => self.large_rest(number, Form::Full, 0),
-            CatchUpStep::Rewind { .. } | CatchUpStep::TakeAway { .. } => None,
+            CatchUpStep::Announced { .. }
+            | CatchUpStep::Rewind { .. }
+            | CatchUpStep::TakeAway { .. } => None,
             CatchUpStep::Replay { entry, after, .. } => {
                 let replay = self.sessions.at(index).replay.as_ref()?;
                 let index = replay.todo.get(entry)?.topic;

@@ -451,6 +451,7 @@ impl<E: Encoder> Hub<E> {
     /// Drops from a session's replay what it no longer reads. What has no reader may be forgotten, and
     /// its place given to another topic: also a topic that only patterns select and that is not revealed.
     fn forget_unread_topics(&mut self, session: SessionIndex) {
+        self.end_unread_transfers(session);
         let Some(mut replay) = self.sessions.at_mut(session).replay.take() else { return };
         let known = self.sessions.at(session);
         replay.forget(|index| {
@@ -459,5 +460,16 @@ impl<E: Encoder> Hub<E> {
             !memberships.any(|membership| topic.readers.contains(&membership.audience))
         });
         self.sessions.at_mut(session).replay = Some(replay);
+    }
+
+    /// Tells no more pieces of what a session no longer reads.
+    fn end_unread_transfers(&mut self, session: SessionIndex) {
+        let known = self.sessions.at_mut(session);
+        let Some(outgoing) = &mut known.outgoing else { return };
+        let audiences = &self.audiences;
+        outgoing.transfers.retain(|transfer| {
+            let mut memberships = known.memberships.iter();
+            memberships.any(|at| audiences.at(at.audience).selects(transfer.topic.as_str()))
+        });
     }
 }

@@ -22,7 +22,8 @@ pub(crate) struct Transfer {
     pub compress: bool,
 }
 
-/// Transfers that a session has at a time; until one ends it falls behind.
+/// With so many transfers under way a session falls behind until one ends. (What it is sent in one go may begin
+/// some more.)
 pub(crate) const TRANSFERS_MAX: usize = 4;
 
 impl Transfer {
