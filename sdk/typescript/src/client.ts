@@ -66,7 +66,7 @@ export class Client<Topics extends object = AnyTopics> {
     const urls = typeof url === "string" ? [url] : [...url];
     if (urls.length === 0) throw new TypeError("cannot connect: there is no address; give at least one");
     urls.forEach((each) => new URL(each));
-    const { token, name, transport, queueMax = 1_000, resendMs = 240_000 } = options;
+    const { token, name, bytesPerSecond, messagesPerSecond, transport, queueMax = 1_000, resendMs = 240_000 } = options;
     const times = { ...defaultTimes };
     for (const key of Object.keys(times) as (keyof ConnectionTimes)[]) times[key] = options[key] ?? times[key];
     const nextId = () => (this.#lastId += 1);
@@ -75,7 +75,8 @@ export class Client<Topics extends object = AnyTopics> {
     this.#provider = typeof token === "function" ? token : undefined;
     const known = typeof token === "string" ? token : undefined;
     const hasTokens = this.#provider !== undefined;
-    this.#connection = new Connection({ urls, hasTokens, token: known, name, times, random, nextId });
+    const bounds = { bytesPerSecond, messagesPerSecond };
+    this.#connection = new Connection({ urls, hasTokens, token: known, name, ...bounds, times, random, nextId });
     this.#subscriptions = new Subscriptions(nextId, times, random);
     this.#requests = new Requests({ queueMax, resendMs });
   }

@@ -65,6 +65,9 @@ export interface ConnectionOptions {
   readonly token?: string | undefined;
   /** The client's own name, for the server's logs. */
   readonly name: string | undefined;
+  /** What the server may send at most. */
+  readonly bytesPerSecond?: number | undefined;
+  readonly messagesPerSecond?: number | undefined;
   readonly times: ConnectionTimes;
   /** A number in [0, 1). */
   readonly random: () => number;
@@ -140,8 +143,16 @@ export class Connection {
   handleOpen(serial: number, now: number): void {
     if (serial !== this.#serial || this.#state !== "opening") return;
     this.#askedAs = this.#options.nextId();
-    const hello: Command = { type: "hello", id: this.#askedAs, batch: true };
-    const command = { ...hello, token: this.#token, client: this.#options.name };
+    const { name, bytesPerSecond, messagesPerSecond } = this.#options;
+    const command: Command = {
+      type: "hello",
+      id: this.#askedAs,
+      batch: true,
+      token: this.#token,
+      client: name,
+      bytes_per_second: bytesPerSecond,
+      messages_per_second: messagesPerSecond,
+    };
     this.#enter("greeting");
     this.#dueAt = now + this.#options.times.openMs;
     this.#actions.push({ do: "send", command });

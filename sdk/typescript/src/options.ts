@@ -19,6 +19,10 @@ export interface ClientOptions extends Partial<ConnectionTimes> {
   readonly token?: string | TokenProvider;
   /** The client's own name, for the server's logs. */
   readonly name?: string;
+  /** What the server may send this client at most. The server's own bounds go if they are stricter. */
+  readonly bytesPerSecond?: number;
+  /** The same, in messages. */
+  readonly messagesPerSecond?: number;
   /** The WebSocket class, where the runtime has none (Node before 22): npm's `ws`. */
   readonly WebSocket?: WebSocketClass;
   /** What to travel with, instead of a WebSocket. */

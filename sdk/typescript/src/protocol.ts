@@ -15,7 +15,10 @@ export type Positions = Record<string, Position>;
 /** Where a subscription starts to read. */
 export type From = "snapshot" | "now" | "all" | { readonly last: number } | Position;
 
-/** What may be skipped. What the server does not know yet, it refuses. */
+/**
+ * What may be skipped: "off" nothing; "lagging" all but the newest of each topic while this client is behind; "always"
+ * all but the newest of each topic and interval; "unsubscribe" nothing, but who lags too far behind is unsubscribed.
+ */
 export type Conflation = "off" | "lagging" | "always" | "unsubscribe";
 
 /** What kind of payload a publication has. */

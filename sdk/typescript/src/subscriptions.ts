@@ -31,6 +31,10 @@ export interface ReadOptions {
   readonly conflation?: Conflation;
   /** The least time between two batches, in milliseconds. */
   readonly intervalMs?: number;
+  /** -9 to 9, default 0: while this client is behind or throttled, higher ones are served first. */
+  readonly priority?: number;
+  /** A CEL expression over `data` and `topic`, such as `data.price > 100.0`: only what it is true for comes. */
+  readonly filter?: string;
   /** A durable subscriber's name: the server remembers what was acknowledged under it. */
   readonly name?: string;
 }
@@ -219,6 +223,8 @@ export class Subscriptions {
       positions: Object.keys(positions).length > 0 ? positions : undefined,
       conflation: options.conflation,
       interval_ms: options.intervalMs,
+      priority: options.priority,
+      filter: options.filter,
       name: options.name,
     });
     this.#enter(subscription, "asked");

@@ -97,6 +97,14 @@ describe("the way up", () => {
     expect(actions[1]).toMatchObject({ command: { token: "secret", client: "desk", batch: true } });
   });
 
+  test("the bounds of what is sent go into `hello`", () => {
+    const driven = started({ bytesPerSecond: 20_000, messagesPerSecond: 50 });
+    driven.did();
+    driven.connection.handleOpen(driven.serial, 0);
+    const actions = [driven.connection.pollAction(), driven.connection.pollAction()];
+    expect(actions[1]).toMatchObject({ command: { bytes_per_second: 20_000, messages_per_second: 50 } });
+  });
+
   test("starting twice is starting once", () => {
     const driven = started();
     driven.did();

@@ -82,7 +82,7 @@ describe("states", () => {
 
   test("the options go into the command", () => {
     const driven = connected();
-    const options = { from: { last: 3 }, conflation: "always", intervalMs: 500, name: "desk" } as const;
+    const options = { from: { last: 3 }, conflation: "always", intervalMs: 500, priority: -3, filter: "data > 1", name: "desk" } as const;
     driven.machine.add(["a", "b/+"], options);
     const [command] = JSON.parse(JSON.stringify(driven.commands()));
     expect(command).toEqual({
@@ -92,6 +92,8 @@ describe("states", () => {
       from: { last: 3 },
       conflation: "always",
       interval_ms: 500,
+      priority: -3,
+      filter: "data > 1",
       name: "desk",
     });
   });
