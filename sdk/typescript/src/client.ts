@@ -66,7 +66,7 @@ export class Client<Topics extends object = AnyTopics> {
     const urls = typeof url === "string" ? [url] : [...url];
     if (urls.length === 0) throw new TypeError("cannot connect: there is no address; give at least one");
     urls.forEach((each) => new URL(each));
-    const { token, name, bytesPerSecond, messagesPerSecond, transport, queueMax = 1_000, resendMs = 240_000 } = options;
+    const { token, name, bytesPerSecond, messagesPerSecond, deltas, transport, queueMax = 1_000, resendMs = 240_000 } = options;
     const times = { ...defaultTimes };
     for (const key of Object.keys(times) as (keyof ConnectionTimes)[]) times[key] = options[key] ?? times[key];
     const nextId = () => (this.#lastId += 1);
@@ -77,7 +77,7 @@ export class Client<Topics extends object = AnyTopics> {
     const hasTokens = this.#provider !== undefined;
     const bounds = { bytesPerSecond, messagesPerSecond };
     this.#connection = new Connection({ urls, hasTokens, token: known, name, ...bounds, times, random, nextId });
-    this.#subscriptions = new Subscriptions(nextId, times, random);
+    this.#subscriptions = new Subscriptions(nextId, times, random, deltas);
     this.#requests = new Requests({ queueMax, resendMs });
   }
 
@@ -325,7 +325,7 @@ export class Client<Topics extends object = AnyTopics> {
     if (!connection.isCurrent(serial)) return;
     connection.handleHeard(serial, now());
     try {
-      for (const event of decodeMessage(text)) {
+      for (const event of decodeMessage(text, this.#subscriptions.sources)) {
         if (!connection.isCurrent(serial)) return;
         this.#handleEvent(event);
       }

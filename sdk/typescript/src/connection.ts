@@ -148,6 +148,7 @@ export class Connection {
       type: "hello",
       id: this.#askedAs,
       batch: true,
+      fragments: true,
       token: this.#token,
       client: name,
       bytes_per_second: bytesPerSecond,

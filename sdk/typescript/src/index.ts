@@ -10,6 +10,7 @@
 export { Client } from "./client.js";
 export type { ConnectionState, ConnectionTimes } from "./connection.js";
 export type { Pauses } from "./backoff.js";
+export type { DeltaDecoder, DeltaForm } from "./deltas.js";
 export type { OnOptions } from "./emitter.js";
 export type { Advice } from "./errors.js";
 export { adviceOf, LocalCode, TidegateError } from "./errors.js";

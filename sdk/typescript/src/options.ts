@@ -1,6 +1,7 @@
 /** What a client is told to do, and what it answers. */
 
 import type { ConnectionState, ConnectionTimes } from "./connection.js";
+import type { DeltaDecoder } from "./deltas.js";
 import type { TidegateError } from "./errors.js";
 import type { PayloadKind } from "./protocol.js";
 import type { Lag } from "./subscription.js";
@@ -23,6 +24,8 @@ export interface ClientOptions extends Partial<ConnectionTimes> {
   readonly bytesPerSecond?: number;
   /** The same, in messages. */
   readonly messagesPerSecond?: number;
+  /** What applies deltas, besides JSON patches: `vcdiff` of "@tidegate/client/vcdiff". */
+  readonly deltas?: readonly DeltaDecoder[];
   /** The WebSocket class, where the runtime has none (Node before 22): npm's `ws`. */
   readonly WebSocket?: WebSocketClass;
   /** What to travel with, instead of a WebSocket. */

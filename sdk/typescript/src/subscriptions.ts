@@ -11,7 +11,10 @@
 
 import type { Pauses } from "./backoff.js";
 import { pauseMs } from "./backoff.js";
-import { TidegateError } from "./errors.js";
+import type { DeltaDecoder, DeltaForm } from "./deltas.js";
+import { LocalCode, TidegateError } from "./errors.js";
+import type { Arriving } from "./payloads.js";
+import { Payloads } from "./payloads.js";
 import type { Command, Conflation, Event, From, Position, Positions } from "./protocol.js";
 import { Readers } from "./readers.js";
 import { isPattern, selects } from "./selector.js";
@@ -35,6 +38,8 @@ export interface ReadOptions {
   readonly priority?: number;
   /** A CEL expression over `data` and `topic`, such as `data.price > 100.0`: only what it is true for comes. */
   readonly filter?: string;
+  /** Publications may come as differences, which the client puts together. "vcdiff" needs the client's `deltas`. */
+  readonly delta?: DeltaForm;
   /** A durable subscriber's name: the server remembers what was acknowledged under it. */
   readonly name?: string;
 }
@@ -55,6 +60,8 @@ interface Subscription {
   state: SubscriptionState;
   /** It was live once: what comes next must join on to what was read. */
   wasLive: boolean;
+  /** A delta could not be applied: it is read without, from then on. */
+  isWithoutDeltas: boolean;
   /** How often it was put off, and until when. */
   refusals: number;
   dueAt: number | undefined;
@@ -68,6 +75,10 @@ export class Subscriptions {
   readonly #asked = new Map<number, Subscription>();
   /** Those that the server put off. */
   readonly #postponed = new Set<Subscription>();
+  /** Those for whose sake deltas may come. */
+  readonly #withDeltas = new Set<Subscription>();
+  readonly #payloads: Payloads;
+  readonly #vcdiff: DeltaDecoder | undefined;
   readonly #commands: Command[] = [];
   readonly #news: News[] = [];
   readonly #nextId: () => number;
@@ -76,7 +87,9 @@ export class Subscriptions {
   #isConnected = false;
   #nextIndex = 0;
 
-  constructor(nextId: () => number, pauses: Pauses, random: () => number) {
+  constructor(nextId: () => number, pauses: Pauses, random: () => number, deltas: readonly DeltaDecoder[] = []) {
+    this.#vcdiff = deltas.find(({ form }) => form === "vcdiff");
+    this.#payloads = new Payloads(this.#vcdiff);
     this.#nextId = nextId;
     this.#pauses = pauses;
     this.#random = random;
@@ -85,6 +98,7 @@ export class Subscriptions {
   /** Adds one. It is asked for at once, or when there is a connection. */
   add(selectors: readonly string[], options: ReadOptions): SubscriptionIndex {
     const { from } = options;
+    this.#checkDelta(options.delta);
     const index = this.#nextIndex++;
     const subscription: Subscription = {
       index,
@@ -93,6 +107,7 @@ export class Subscriptions {
       tracker: new Tracker(from === undefined || from === "snapshot", ownPositions(selectors, options)),
       state: "waiting",
       wasLive: false,
+      isWithoutDeltas: false,
       refusals: 0,
       dueAt: undefined,
     };
@@ -108,6 +123,8 @@ export class Subscriptions {
     if (ended === undefined) return;
     const wasAsked = ended.state === "asked" || ended.state === "live";
     this.#end(ended);
+    if (ended.selectors.some(isPattern)) this.#payloads.forgetUnless((topic) => this.#readers.of(topic).length > 0);
+    else ended.selectors.forEach((topic) => this.#readers.has(topic) || this.#payloads.forget(topic));
     const topics = ended.selectors.filter((selector) => !this.#readers.has(selector));
     if (wasAsked && topics.length > 0) {
       this.#commands.push({ type: "unsubscribe", id: this.#nextId(), topics });
@@ -137,6 +154,7 @@ export class Subscriptions {
     this.#commands.length = 0;
     this.#asked.clear();
     this.#postponed.clear();
+    this.#payloads.handleDisconnect();
     for (const subscription of this.#all.values()) {
       if (subscription.wasLive) subscription.tracker.handleDisconnect();
       [subscription.dueAt, subscription.refusals] = [undefined, 0];
@@ -150,11 +168,15 @@ export class Subscriptions {
       case "subscribed":
         return this.#handleSubscribed(event);
       case "topic":
+        this.#handleEpoch(event);
         return this.#tell(event.topic, (tracker) => tracker.handleTopic(event));
       case "gap":
-        return this.#tell(event.topic, (tracker) => tracker.handleGap(event));
+        this.#handleEpoch(event);
+        return this.#handleArriving(event);
       case "publication":
-        return this.#tell(event.topic, (tracker) => tracker.handlePublication(event));
+      case "delta":
+      case "fragment":
+        return this.#handleArriving(event);
       case "lag":
         return this.#handleLag(event.topic, event.ms);
       case "refused":
@@ -162,6 +184,11 @@ export class Subscriptions {
       case "unsubscribed":
         return this.#handleUnsubscribed(event);
     }
+  }
+
+  /** What finds the exact text of JSON payloads, while it is needed. */
+  get sources(): DeltaDecoder["sources"] | undefined {
+    return this.#payloads.needsSources ? this.#vcdiff?.sources : undefined;
   }
 
   /** When it has to be woken, if nothing happens before. */
@@ -205,13 +232,29 @@ export class Subscriptions {
     this.#all.delete(subscription.index);
     this.#readers.remove(subscription);
     this.#postponed.delete(subscription);
+    this.#readDeltas(subscription, false);
     this.#enter(subscription, "ended", error);
+  }
+
+  /** Notes whether deltas may come for its sake. */
+  #readDeltas(subscription: Subscription, isReading: boolean): void {
+    if (isReading) this.#withDeltas.add(subscription);
+    else this.#withDeltas.delete(subscription);
+    this.#payloads.expectDeltas(this.#withDeltas.size > 0);
+  }
+
+  #checkDelta(delta: DeltaForm | undefined): void {
+    if (delta !== "vcdiff" || this.#vcdiff) return;
+    const text = 'cannot read deltas as "vcdiff": nobody decodes them; pass `vcdiff` of "@tidegate/client/vcdiff" as `deltas`';
+    throw new TidegateError(LocalCode.Misused, text);
   }
 
   #ask(subscription: Subscription): void {
     const { selectors, options, wasLive } = subscription;
     const positions = this.#placesFor(subscription);
     const id = this.#nextId();
+    const delta = subscription.isWithoutDeltas ? undefined : options.delta;
+    this.#readDeltas(subscription, delta !== undefined);
     this.#asked.set(id, subscription);
     this.#postponed.delete(subscription);
     this.#commands.push({
@@ -225,6 +268,7 @@ export class Subscriptions {
       interval_ms: options.intervalMs,
       priority: options.priority,
       filter: options.filter,
+      delta,
       name: options.name,
     });
     this.#enter(subscription, "asked");
@@ -277,7 +321,10 @@ export class Subscriptions {
     if (subscription === undefined) return;
     [subscription.wasLive, subscription.refusals] = [true, 0];
     this.#enter(subscription, "live");
-    event.topics.forEach((topic) => this.#push(subscription, subscription.tracker.handleTopic(topic)));
+    for (const topic of event.topics) {
+      this.#handleEpoch(topic);
+      this.#push(subscription, subscription.tracker.handleTopic(topic));
+    }
   }
 
   #handleRefused(event: Event & { type: "refused" }, now: number): void {
@@ -302,9 +349,9 @@ export class Subscriptions {
   #handleUnsubscribed(event: Event & { type: "unsubscribed" }): void {
     if (event.id !== undefined) return;
     const text =
-      event.error ??
-      "cannot keep the subscription: its reader was too far behind; read faster, or subscribe with conflation \"lagging\"";
-    const error = new TidegateError(event.code ?? 4102, text);
+      `cannot keep the subscription to ${event.selectors.join(", ")}: this client lagged too far behind, and its ` +
+      'conflation, or the topic\'s, is "unsubscribe"; read faster, or subscribe with the conflation "lagging"';
+    const error = new TidegateError(4102, text);
     const ended = new Set(event.selectors.flatMap((selector) => [...this.#readers.with(selector)]));
     for (const subscription of ended) {
       const left = subscription.selectors.filter((selector) => !event.selectors.includes(selector));
@@ -322,6 +369,31 @@ export class Subscriptions {
     const lagging = topic === undefined ? [...this.#all.values()] : this.#readers.of(topic);
     for (const { index, state } of lagging) {
       if (state === "live") this.#news.push({ of: index, told: { type: "lag", ms } });
+    }
+  }
+
+  /** A numbering that began anew: nothing that came of the old one is a base of what comes, or holds it up. */
+  #handleEpoch({ topic, epoch }: { readonly topic: string; readonly epoch: string }): void {
+    const isAnew = this.#readers.of(topic).some(({ tracker }) => (tracker.position(topic)?.epoch ?? epoch) !== epoch);
+    if (isAnew) this.#payloads.forget(topic);
+  }
+
+  /** Takes what may have to wait, or be put together, before it is told. */
+  #handleArriving(event: Arriving): void {
+    if (this.#readers.of(event.topic).length === 0) return this.#payloads.forget(event.topic);
+    for (const whole of this.#payloads.take(event)) {
+      if (whole.type === "broken") this.#repair(whole.topic);
+      else if (whole.type === "gap") this.#tell(whole.topic, (tracker) => tracker.handleGap(whole));
+      else this.#tell(whole.topic, (tracker) => tracker.handlePublication(whole));
+    }
+  }
+
+  /** Asks again for what could not be put together, without deltas: the values come whole. */
+  #repair(topic: string): void {
+    for (const reader of this.#readers.of(topic)) {
+      if (reader.state !== "live") continue;
+      reader.isWithoutDeltas = true;
+      this.#ask(reader);
     }
   }
 

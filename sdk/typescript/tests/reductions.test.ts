@@ -1,9 +1,11 @@
-// Less data, same truth: what a subscription and a client may ask for, against the real server.
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+// Less data, same truth: what a subscription and a client may ask for, deltas and pieces, against the real server.
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
-import type { ClientOptions } from "../src/index.js";
+import type { ClientOptions, DeltaForm, Publication } from "../src/index.js";
+import { vcdiff } from "../src/vcdiff.js";
 import { clientOf, Heard } from "./helpers.js";
 import { Server } from "./server.js";
+import { Watch } from "./watch.js";
 
 const config = `
 [limits]
@@ -98,4 +100,158 @@ test("a client that asked for few messages gets few, and the newest of each topi
   const lines: string[] = [];
   while (lines.at(-1) !== "update slow/a 500 500") lines.push(...(await heard.take(1)));
   expect(lines.length).toBeLessThan(100);
+});
+
+/** The newest value of a topic, as the server has it. */
+async function kept(topic: string): Promise<{ sequence: number; data?: unknown; text?: string; base64?: string }> {
+  const answer = await fetch(`${server.url.replace("ws", "http")}/v1/topics/${topic}`);
+  return (await answer.json()) as { sequence: number };
+}
+
+/** What a subscription was told until `sequence`. */
+async function toldUntil(stream: AsyncIterator<Publication>, sequence: number): Promise<Publication[]> {
+  const told: Publication[] = [];
+  while (told.at(-1)?.sequence !== sequence) told.push((await stream.next()).value);
+  return told;
+}
+
+const book = (step: number) => ({
+  symbol: "ABC €",
+  last: 100 + step / 4,
+  "a/b~c": step % 3 === 0 ? null : step,
+  levels: Array.from({ length: 40 + (step % 5) }, (_, level) => ({ price: 90 + level, size: (level * 7 + step) % 11 === 0 ? step : level })),
+});
+
+describe("deltas", () => {
+  test.each(["json-patch", "vcdiff"] as const)("fifty updates as %s make what was published", async (delta) => {
+    const topic = `books/${delta}`;
+    const watch = new Watch();
+    const client = clientWith({ deltas: [vcdiff], WebSocket: watch.WebSocket });
+    const subscription = client.subscribe(topic, { delta });
+    const stream = subscription.stream();
+    await subscription.ready();
+    for (let step = 1; step <= 50; step += 1) {
+      await publishAll(topic, [book(step)]);
+      const { value } = await stream.next();
+      expect(value).toMatchObject({ sequence: step, kind: "json", data: book(step) });
+      if (step === 50) expect(await kept(topic)).toMatchObject({ sequence: 50, data: value!.data });
+      // Who is told may do with it what he likes.
+      (value!.data as { levels: unknown }).levels = 0;
+    }
+    expect(watch.count("delta")).toBeGreaterThanOrEqual(40);
+    expect(watch.count("publication") + watch.count("delta")).toBe(50);
+    expect(watch.asked("subscribe").length).toBe(1);
+  });
+
+  test.each([
+    ["text", (step: number) => ({ text: `€ ${"the quick brown fox ".repeat(20)}${step}` })],
+    ["bytes", (step: number) => ({ base64: Buffer.from([...Array(300).keys(), step]).toString("base64") })],
+  ] as const)("vcdiff is of %s, too", async (kind, payload) => {
+    const topic = `plain/${kind}`;
+    const watch = new Watch();
+    const stream = clientWith({ deltas: [vcdiff], WebSocket: watch.WebSocket }).subscribe(topic, { delta: "vcdiff", from: "all" }).stream();
+    for (let step = 1; step <= 10; step += 1) {
+      await server.publish({ topic, ...payload(step) });
+      const { data } = (await stream.next()).value!;
+      const expected = payload(step) as { text?: string; base64?: string };
+      expect(kind === "text" ? data : Buffer.from(data as Uint8Array).toString("base64")).toBe(expected.text ?? expected.base64);
+    }
+    expect(watch.count("delta")).toBeGreaterThanOrEqual(8);
+  });
+
+  test.each(["json-patch", "vcdiff"] as const)("a JSON text that is not as JavaScript writes it, as %s", async (delta) => {
+    const topic = `odd/${delta}`;
+    const watch = new Watch();
+    const stream = clientWith({ deltas: [vcdiff], WebSocket: watch.WebSocket }).subscribe(topic, { delta, from: "all" }).stream();
+    for (let step = 1; step <= 5; step += 1) {
+      const data = `{"z" : [1.0, 1e2],\t  "\\u0041": "\\/ \\"data\\": }{ ${"x".repeat(200)}", "data": {"data":${step}} }`;
+      await server.publishText(`{"topic":"${topic}","data":${data}}`);
+      expect((await stream.next()).value!.data).toEqual(JSON.parse(data));
+    }
+    expect(watch.count("delta")).toBeGreaterThanOrEqual(3);
+    expect(watch.asked("subscribe").length).toBe(1);
+  });
+
+  test("numbers that JavaScript cannot hold: the values come whole, and nobody is told of an error", async () => {
+    const watch = new Watch();
+    const client = clientWith({ WebSocket: watch.WebSocket });
+    const errors: unknown[] = [];
+    client.on("error", (error) => errors.push(error));
+    const subscription = client.subscribe("large/number", { delta: "json-patch", from: "all" });
+    const stream = subscription.stream();
+    for (let step = 1; step <= 20; step += 1) {
+      await server.publishText(`{"topic":"large/number","data":{"n":9007199254740993,"fill":"${"x".repeat(300)}","step":${step}}}`);
+    }
+    const told = await toldUntil(stream, 20);
+    expect(told.map(({ sequence }) => sequence)).toEqual(Array.from({ length: 20 }, (_, index) => index + 1));
+    await publishAll("large/number", [{ step: 21 }]);
+    expect((await stream.next()).value).toMatchObject({ sequence: 21, data: { step: 21 } });
+    expect([errors, subscription.error]).toEqual([[], undefined]);
+    console.log(watch.asked("subscribe"), watch.types.join());
+  });
+
+  test("a delta whose check is wrong: asked for again without deltas, and nothing is lost", async () => {
+    const watch = new Watch((event) => (event.type === "delta" && event.sequence === 4 ? { ...event, crc: 1 } : event));
+    const subscription = clientWith({ WebSocket: watch.WebSocket }).subscribe("wrong/+", { delta: "json-patch" });
+    const stream = subscription.stream();
+    await subscription.ready();
+    for (let step = 1; step <= 10; step += 1) await publishAll("wrong/a", [book(step)]);
+    const told = await toldUntil(stream, 10);
+    expect(told.map(({ data }) => data)).toEqual(Array.from({ length: 10 }, (_, index) => book(index + 1)));
+    const asked = watch.asked("subscribe");
+    expect(asked.map(({ delta, positions }) => [delta, positions?.["wrong/a"]?.sequence])).toEqual([
+      ["json-patch", undefined],
+      [undefined, 3],
+    ]);
+  });
+
+  test("vcdiff without its decoder is said at once", () => {
+    expect(() => clientWith().subscribe("a", { delta: "vcdiff" satisfies DeltaForm })).toThrow(
+      expect.objectContaining({ code: 4905, message: expect.stringContaining("@tidegate/client/vcdiff") }),
+    );
+  });
+});
+
+describe("pieces", () => {
+  test("three megabytes come in pieces, and another topic goes on between them", async () => {
+    const watch = new Watch();
+    const client = clientWith({ WebSocket: watch.WebSocket });
+    const [large, feed] = [client.subscribe("large/text"), client.subscribe("feed/a")];
+    const [largeStream, feedStream] = [large.stream(), feed.stream()];
+    await Promise.all([large.ready(), feed.ready()]);
+    const text = "€uro ".repeat(500_000);
+    const whole = largeStream.next();
+    const published = server.publish({ topic: "large/text", text });
+    // Behind the large one, in its topic, a small one waits for it.
+    const after = published.then(() => publishAll("large/text", ["after"]));
+    let isWhole = false;
+    void whole.then(() => (isWhole = true));
+    for (let number = 1; !isWhole; number += 1) {
+      await publishAll("feed/a", [number]);
+      expect((await feedStream.next()).value).toMatchObject({ sequence: number, data: number });
+      if (watch.count("fragment") > 0 && !isWhole) expect(large.positions["large/text"]?.sequence).toBe(0);
+    }
+    const { value } = await whole;
+    expect(value!.data === text && value!.kind === "text").toBe(true);
+    await after;
+    expect((await largeStream.next()).value).toMatchObject({ sequence: 2, data: "after" });
+    expect(watch.count("fragment")).toBeGreaterThan(100);
+    expect(watch.between("fragment", "publication")).toBeGreaterThan(0);
+  });
+
+  test.each([
+    ["json", { data: { text: "é".repeat(50_000) } }],
+    ["bytes", { base64: Buffer.alloc(100_000, 7).toString("base64") }],
+  ])("of %s, also as a snapshot", async (kind, payload) => {
+    const topic = `pieces/${kind}`;
+    await server.publish({ topic, ...payload });
+    const watch = new Watch();
+    const { value } = await clientWith({ WebSocket: watch.WebSocket }).subscribe(topic).stream().next();
+    expect(value).toMatchObject({ kind, isSnapshot: true });
+    const expected = payload as { data?: unknown; base64?: string };
+    expect(expected.base64 ? Buffer.from(value!.data as Uint8Array).toString("base64") : value!.data).toEqual(
+      expected.base64 ?? expected.data,
+    );
+    expect(watch.count("fragment")).toBeGreaterThan(3);
+  });
 });

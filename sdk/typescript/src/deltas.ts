@@ -1,0 +1,30 @@
+/** What is known of deltas without being able to apply any: their forms, and the check of what they make. */
+
+/** The forms of deltas: section 5a of docs/protocol.md. */
+export type DeltaForm = "json-patch" | "vcdiff";
+
+/**
+ * What applies deltas of one form, given to a client as one of its `deltas`. Those that not everybody needs are
+ * entries of their own, so that only who uses them loads them. (`json-patch` is in the client.)
+ */
+export interface DeltaDecoder {
+  readonly form: DeltaForm;
+  /** Makes the payload of what it was before. Throws if it cannot be. */
+  readonly apply: (base: Uint8Array, delta: Uint8Array) => Uint8Array;
+  /** The exact text of `data` in each event of a message: such deltas are of bytes, which a parsed value has lost. */
+  readonly sources: (message: string) => readonly (string | undefined)[];
+}
+
+let table: Uint32Array | undefined;
+
+/** The CRC-32 of IEEE 802.3, as an unsigned number. */
+export function crc32(bytes: Uint8Array): number {
+  table ??= Uint32Array.from({ length: 256 }, (_, index) => {
+    let rest = index;
+    for (let bit = 0; bit < 8; bit += 1) rest = rest & 1 ? (rest >>> 1) ^ 0xedb88320 : rest >>> 1;
+    return rest;
+  });
+  let rest = 0xffffffff;
+  for (let at = 0; at < bytes.length; at += 1) rest = table[(rest ^ bytes[at]!) & 255]! ^ (rest >>> 8);
+  return (rest ^ 0xffffffff) >>> 0;
+}
