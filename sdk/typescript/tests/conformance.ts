@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 
 import type { Client, ReadOptions, Subscription } from "../src/index.js";
 import { TidegateError } from "../src/index.js";
+import { vcdiff } from "../src/vcdiff.js";
 import { clientOf } from "./helpers.js";
 import { Proxy } from "./proxy.js";
 import { Server } from "./server.js";
@@ -10,6 +11,8 @@ import { Server } from "./server.js";
 export interface Scenario {
   readonly title: string;
   readonly config?: readonly string[];
+  /** What an SDK has to have for it. This one has it all. */
+  readonly needs?: string;
   readonly steps: readonly Step[];
 }
 
@@ -133,7 +136,7 @@ const verbs: Record<string, Verb> = {
     const nodes = (step.nodes ?? ["server"]).map((node: string) => (node === "dead" ? "ws://127.0.0.1:1" : proxy.url));
     const tokens: string[] = [...(step.tokens ?? [])];
     const token = step.tokens ? () => tokens.shift() : step.token;
-    const client = clientOf(nodes, { token });
+    const client = clientOf(nodes, { token, deltas: [vcdiff] });
     runner.peers.set(step.client, { client, proxy, isAway: false });
     await runner.settle(client.ready(), step);
     assert.deepEqual(tokens, [], "not every token was asked for");
@@ -166,7 +169,8 @@ const verbs: Record<string, Verb> = {
 
   async subscribe(runner, step) {
     const { client } = runner.peer(step);
-    const from = Object.entries({ from: step.from, positions: step.positions, name: step.name, conflation: step.conflation });
+    const { from: start, positions, conflation, interval_ms: intervalMs, priority, filter, delta, name } = step;
+    const from = Object.entries({ from: start, positions, conflation, intervalMs, priority, filter, delta, name });
     const options = Object.fromEntries(
       from.filter(([, value]) => value !== undefined).map(([key, value]) => [key, replaced(runner, value)]),
     );
