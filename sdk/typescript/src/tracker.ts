@@ -115,7 +115,8 @@ export class Tracker {
     const { topic, epoch, head, start, recovered } = wire;
     const place = this.#places.get(topic);
     if (place === undefined) {
-      const fresh = { wantsSnapshot: this.#wantsSnapshots, quietThrough: 0, isResuming: false };
+      // Where nothing is to come but news, the first of it is no snapshot, even if the topic is described again before.
+      const fresh = { wantsSnapshot: this.#wantsSnapshots && start < head, quietThrough: 0, isResuming: false };
       this.#places.set(topic, { epoch, sequence: start, head, ...fresh });
       return [];
     }

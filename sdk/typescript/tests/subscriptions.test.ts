@@ -121,7 +121,10 @@ describe("states", () => {
     driven.hear({ type: "unsubscribed", selectors: ["a"] }, publication("a", 1), publication("b", 1));
     expect(driven.news()).toEqual(["0 update b 1"]);
     driven.hear({ type: "unsubscribed", selectors: ["b"], reason: "lagged" });
-    expect(driven.news()).toEqual(["0 ended (4102)"]);
+    expect(driven.machine.pollNews()).toMatchObject({
+      state: "ended",
+      error: { code: 4102, message: expect.stringMatching(/^cannot .* to b: .*lagged too far behind.*; /) },
+    });
   });
 
   test("ended before it was answered: the answer means nothing", () => {
@@ -289,6 +292,76 @@ describe("after a break", () => {
   test("one position for several topics is refused here", () => {
     const from = { epoch: "e1", sequence: 3 };
     for (const selectors of [["a", "b"], ["a/+"]]) expect(() => connected().machine.add(selectors, { from })).toThrow(TypeError);
+  });
+});
+
+describe("deltas and pieces", () => {
+  const damaged = (topic: string, sequence: number) => ({ type: "delta", topic, sequence, base: 0, crc: 0, kind: "json", patch: [] });
+  const piece = (sequence: number, offset: number, part: string) => ({
+    type: "fragment",
+    topic: "a",
+    sequence,
+    total: 4,
+    offset,
+    kind: "text",
+    base64: btoa(part),
+  });
+
+  test("a delta that cannot be applied has its readers ask again without deltas, from where they are", () => {
+    const driven = connected();
+    driven.live(["a", "b"], { delta: "json-patch" }, at("a", 0, 0), at("b", 0, 0));
+    driven.live(["c"], { delta: "json-patch" }, at("c", 0, 0));
+    driven.hear(publication("a", 1), damaged("a", 2), damaged("a", 3), publication("b", 1));
+    expect(driven.news()).toEqual(["0 update a 1", "0 asked"]);
+    expect(driven.commands()).toMatchObject([
+      { topics: ["a", "b"], delta: undefined, positions: { a: { sequence: 1 }, b: { sequence: 0 } } },
+    ]);
+    driven.hear({ type: "subscribed", id: 3, selectors: [], topics: [at("a", 3, 1, { recovered: true }), at("b", 1, 0, { recovered: true })] });
+    driven.hear(publication("a", 2), publication("a", 3), publication("b", 1));
+    expect(driven.news()).toEqual(["0 live", "0 update a 2", "0 update a 3", "0 update b 1"]);
+    driven.machine.handleDisconnect();
+    driven.machine.handleConnected();
+    expect(driven.commands().map(({ delta }) => delta)).toEqual([undefined, "json-patch"]);
+  });
+
+  test("the position stays before what is not finished, and is resumed from", () => {
+    const driven = connected();
+    const index = driven.live(["a"], {}, at("a", 5, 5));
+    driven.hear(piece(6, 0, "ab"), publication("a", 7), gap("a", 9, {}));
+    expect(driven.news()).toEqual([]);
+    expect(driven.machine.positions(index).a?.sequence).toBe(5);
+    driven.machine.handleDisconnect();
+    driven.machine.handleConnected();
+    expect(driven.commands()).toMatchObject([{ positions: { a: { sequence: 5 } } }]);
+  });
+
+  test("an answer that restarts the topic keeps what is under way", () => {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 5, 5));
+    driven.hear(piece(6, 0, "ab"));
+    driven.live(["+"], { from: "now" });
+    driven.hear({ type: "topic", ...at("a", 6, 5) }, piece(6, 0, "ab"), publication("a", 7), piece(6, 2, "cd"));
+    expect(driven.news()).toEqual(["0 update a 6", "1 update a 6", "0 update a 7", "1 update a 7"]);
+  });
+
+  test.each([
+    ["a gap", gap("a", 2, { epoch: "e2", reason: "epoch" })],
+    ["the topic's description", { type: "topic", ...at("a", 2, 2, { epoch: "e2" }) }],
+  ])("a new epoch, told by %s, drops what is under way", (_, event) => {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 5, 5));
+    driven.hear(piece(6, 0, "ab"), publication("a", 7), event, publication("a", 3), piece(6, 2, "cd"));
+    expect(driven.news()).toEqual(["0 gap a ..2 epoch", "0 update a 3"]);
+  });
+
+  test.each([[["a"]], [["+"]]])("nobody reads %s any more: a later reader does not wait for what was under way", (selectors) => {
+    const driven = connected();
+    const index = driven.live(selectors, {}, at("a", 5, 5));
+    driven.hear(piece(6, 0, "ab"));
+    driven.machine.remove(index);
+    driven.live(["a"], { from: "now" }, at("a", 6, 6));
+    driven.hear(piece(6, 2, "cd"), publication("a", 7));
+    expect(driven.news()).toEqual(["1 update a 7"]);
   });
 });
 
