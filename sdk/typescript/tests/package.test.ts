@@ -18,6 +18,7 @@ test.each([
 test.each([
   ["react", "useTopic"],
   ["svelte", "topicStore"],
+  ["vcdiff", "vcdiff.apply"],
 ])("so can the entry for %s", async (entry, name) => {
   const code = `console.log(typeof require("@tidegate/client/${entry}").${name})`;
   expect((await run(process.execPath, ["-e", code], { cwd })).stdout.trim()).toBe("function");

@@ -16,6 +16,11 @@ test("a page that only looks at codes does not load the client", async () => {
   expect(await gzippedBytes('export { adviceOf } from "@tidegate/client";')).toBeLessThanOrEqual(400);
 });
 
+test("the VCDIFF decoder is small, and not in the main entry", async () => {
+  expect(await gzippedBytes('export * from "@tidegate/client/vcdiff";')).toBeLessThanOrEqual(1_800);
+  expect(await bundle('export * from "@tidegate/client";')).not.toContain("it is no VCDIFF");
+});
+
 test("the hook and the store are small beside the client, which they do not contain", async () => {
   const entries = ['export * from "@tidegate/client/react";', 'export * from "@tidegate/client/svelte";'];
   for (const entry of entries) expect(await gzippedBytes(entry)).toBeLessThanOrEqual(1_000);
