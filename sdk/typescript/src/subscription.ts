@@ -26,7 +26,7 @@ export interface SubscriptionEvents<T> {
   resumed: Resumed;
   /** The server says how far behind this client is. */
   lag: Lag;
-  /** It is at something else; `error` says why, if the server ended it or put it off. */
+  /** It is at something else; `error` says why, if the server ended it, a part of it, or put it off. */
   state: { readonly state: SubscriptionState; readonly error?: TidegateError };
   /** The server ended it: it was refused, or its reader was too slow. */
   error: TidegateError;

@@ -123,8 +123,6 @@ export class Subscriptions {
     if (ended === undefined) return;
     const wasAsked = ended.state === "asked" || ended.state === "live";
     this.#end(ended);
-    if (ended.selectors.some(isPattern)) this.#payloads.forgetUnless((topic) => this.#readers.of(topic).length > 0);
-    else ended.selectors.forEach((topic) => this.#readers.has(topic) || this.#payloads.forget(topic));
     const topics = ended.selectors.filter((selector) => !this.#readers.has(selector));
     if (wasAsked && topics.length > 0) {
       this.#commands.push({ type: "unsubscribe", id: this.#nextId(), topics });
@@ -231,9 +229,16 @@ export class Subscriptions {
   #end(subscription: Subscription, error?: TidegateError): void {
     this.#all.delete(subscription.index);
     this.#readers.remove(subscription);
+    this.#forgetUnread(subscription.selectors);
     this.#postponed.delete(subscription);
     this.#readDeltas(subscription, false);
     this.#enter(subscription, "ended", error);
+  }
+
+  /** Lets go of what came, or was under way, for selectors that had a reader. */
+  #forgetUnread(selectors: readonly string[]): void {
+    if (selectors.some(isPattern)) this.#payloads.forgetUnless((topic) => this.#readers.of(topic).length > 0);
+    else selectors.forEach((topic) => this.#readers.of(topic).length > 0 || this.#payloads.forget(topic));
   }
 
   /** Notes whether deltas may come for its sake. */
@@ -361,6 +366,9 @@ export class Subscriptions {
         this.#readers.remove(subscription);
         subscription.selectors = left;
         this.#readers.add(subscription);
+        this.#forgetUnread(event.selectors);
+        // It goes on with what is left; whoever cares is told what is not.
+        this.#news.push({ of: subscription.index, state: subscription.state, error });
       }
     }
   }

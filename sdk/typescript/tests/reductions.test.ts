@@ -239,6 +239,23 @@ describe("pieces", () => {
     expect(watch.between("fragment", "publication")).toBeGreaterThan(0);
   });
 
+  test("three large ones of one topic come in turns, and are told in order", async () => {
+    const sequences: number[] = [];
+    const note = (event: { type: string; sequence?: number }) => {
+      if (event.type === "fragment") sequences.push(event.sequence!);
+      return event;
+    };
+    const subscription = clientWith({ WebSocket: new Watch(note).WebSocket }).subscribe("large/three");
+    const stream = subscription.stream();
+    await subscription.ready();
+    await server.publish({ publications: ["a", "b", "c"].map((text) => ({ topic: "large/three", text: text.repeat(300_000) })) });
+    for (const [index, text] of ["a", "b", "c"].entries()) {
+      const { sequence, data } = (await stream.next()).value!;
+      expect([sequence, data === text.repeat(300_000)]).toEqual([index + 1, true]);
+    }
+    expect(sequences.lastIndexOf(1)).toBeGreaterThan(sequences.indexOf(2));
+  });
+
   test.each([
     ["json", { data: { text: "é".repeat(50_000) } }],
     ["bytes", { base64: Buffer.alloc(100_000, 7).toString("base64") }],

@@ -119,7 +119,7 @@ describe("states", () => {
     const driven = connected();
     driven.live(["a", "b"], {}, at("a", 0, 0), at("b", 0, 0));
     driven.hear({ type: "unsubscribed", selectors: ["a"] }, publication("a", 1), publication("b", 1));
-    expect(driven.news()).toEqual(["0 update b 1"]);
+    expect(driven.news()).toEqual(["0 live (4102)", "0 update b 1"]);
     driven.hear({ type: "unsubscribed", selectors: ["b"], reason: "lagged" });
     expect(driven.machine.pollNews()).toMatchObject({
       state: "ended",
@@ -352,6 +352,16 @@ describe("deltas and pieces", () => {
     driven.live(["a"], {}, at("a", 5, 5));
     driven.hear(piece(6, 0, "ab"), publication("a", 7), event, publication("a", 3), piece(6, 2, "cd"));
     expect(driven.news()).toEqual(["0 gap a ..2 epoch", "0 update a 3"]);
+  });
+
+  test("a subscription that the server took away leaves nothing under way behind", () => {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 5, 5));
+    driven.hear(piece(6, 0, "ab"), { type: "unsubscribed", selectors: ["a"], reason: "lagged" });
+    driven.news();
+    driven.live(["a"], { from: "now" }, at("a", 8, 8));
+    driven.hear(publication("a", 9));
+    expect(driven.news()).toEqual(["1 update a 9"]);
   });
 
   test.each([[["a"]], [["+"]]])("nobody reads %s any more: a later reader does not wait for what was under way", (selectors) => {
