@@ -2,7 +2,7 @@
  * Deltas as VCDIFF (RFC 3284), for clients that subscribe with `delta: "vcdiff"`: pass `vcdiff` as one of `deltas`.
  *
  * Decodes what the server makes: the default code table, any number of windows, no secondary compression. A decoder
- * of our own, because the one on npm is dozens of times as large as the client.
+ * of our own, because the built file of the one on npm (67 kB minified) is twice as large as the whole client.
  *
  * @module
  */
