@@ -1,0 +1,53 @@
+"""The Python SDK of Tidegate: connect, subscribe, resume after a break, publish with acknowledgement.
+
+Three state machines stand behind a `Client`, all pure: the connection, the subscriptions with their trackers, and the
+requests. The client puts a transport, a clock and handlers around them.
+"""
+
+from .client import Client
+from .connection import ConnectionChange, ConnectionState, ConnectionTimes
+from .errors import Advice, LocalCode, TidegateError, advice_of
+from .options import HistoryPage, Kept, Published, TokenProvider
+from .protocol import Conflation, Delta, GapReason, Last, PayloadKind, Position, Positions, Start
+from .stream import Stream, WhenFull
+from .subscription import Subscription
+from .subscriptions import Lag, SubscriptionChange, SubscriptionState
+from .tracker import Gap, Publication, Resumed
+from .transport import OpenTransport, Transport, TransportHandlers
+from .websocket import web_socket_transport
+
+__all__ = [
+    "Advice",
+    "Client",
+    "Conflation",
+    "ConnectionChange",
+    "ConnectionState",
+    "ConnectionTimes",
+    "Delta",
+    "Gap",
+    "GapReason",
+    "HistoryPage",
+    "Kept",
+    "Lag",
+    "Last",
+    "LocalCode",
+    "OpenTransport",
+    "PayloadKind",
+    "Position",
+    "Positions",
+    "Publication",
+    "Published",
+    "Resumed",
+    "Start",
+    "Stream",
+    "Subscription",
+    "SubscriptionChange",
+    "SubscriptionState",
+    "TidegateError",
+    "TokenProvider",
+    "Transport",
+    "TransportHandlers",
+    "WhenFull",
+    "advice_of",
+    "web_socket_transport",
+]

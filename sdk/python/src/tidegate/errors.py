@@ -1,0 +1,56 @@
+"""What went wrong, with a stable number. The server's codes are listed in docs/protocol.md, section 8."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Literal
+
+Advice = Literal["retry-now", "retry-later", "change-first", "authenticate-first", "local"]
+"""What to do about a code; it follows from the code's range."""
+
+
+class LocalCode(IntEnum):
+    """Codes of the SDK itself, the same in every SDK (sdk/conformance/README.md). The server never sends them."""
+
+    UNANSWERED = 4900
+    """The connection broke before the answer: a publication may or may not have been kept."""
+    CLOSED = 4901
+    """The client was closed, or the subscription ended."""
+    QUEUE_FULL = 4902
+    """As many commands wait for a connection as may."""
+    BUFFER_FULL = 4903
+    """A stream's buffer is full: its reader is too slow."""
+    UNREACHABLE = 4904
+    """The connection could not be opened, or broke, without a code."""
+    MISUSED = 4905
+    """What was asked for can never work here."""
+
+
+class TidegateError(Exception):
+    """An error of the server, or of the SDK. Match `code`; the text says what failed, why, and what to do."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code = int(code)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.code})"
+
+    @property
+    def advice(self) -> Advice:
+        """What to do about it."""
+        return advice_of(self.code)
+
+
+def advice_of(code: int) -> Advice:
+    """What to do about `code`: see docs/protocol.md, section 8."""
+    if 4000 <= code < 4100:
+        return "retry-now"
+    if 4100 <= code < 4200:
+        return "retry-later"
+    if 4200 <= code < 4300:
+        return "change-first"
+    if 4300 <= code < 4400:
+        return "authenticate-first"
+    return "local"

@@ -1,0 +1,97 @@
+"""The JSON dialect, `tidegate.v1.json`: what goes over the wire. docs/protocol.md, sections 3 to 5."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict, Union
+
+SUBPROTOCOL = "tidegate.v1.json"
+"""The WebSocket subprotocol."""
+
+
+class Position(TypedDict):
+    """A place in a topic, in one life of its numbering. "I have everything up to here." """
+
+    epoch: str
+    sequence: int
+
+
+class Last(TypedDict):
+    """Start `last` publications before the newest, in each topic."""
+
+    last: int
+
+
+Positions = Mapping[str, Position]
+"""Positions by topic. Plain JSON: it can be stored and given to a later subscription."""
+
+Start = Union[Literal["snapshot", "now", "all"], Last, Position]
+"""Where a subscription starts to read."""
+
+Conflation = Literal["off", "lagging", "always", "unsubscribe"]
+"""What may be skipped: docs/protocol.md, section 3a."""
+
+Delta = Literal["none", "json-patch"]
+"""How a publication may be told as its difference from an earlier one: docs/protocol.md, section 5a."""
+
+PayloadKind = Literal["json", "text", "bytes"]
+"""What kind of payload a publication has."""
+
+GapReason = Literal["history", "epoch", "lagged"]
+"""Why publications cannot be had: too old, another epoch, or this client was too slow."""
+
+Command = dict[str, Any]
+"""A command as it is sent."""
+
+Event = Mapping[str, Any]
+"""An event as it came. Types that are not known are passed over."""
+
+
+def command(type: str, id: int, **members: object) -> Command:
+    """A command of these members; those that are `None` are left out."""
+    given = {name: value for name, value in members.items() if value is not None}
+    return {"type": type, "id": id, **given}
+
+
+def encode_command(command: Command) -> str:
+    """A command as one message.
+
+    Raises `TypeError` or `ValueError` if it holds what JSON cannot: other types, NaN, infinities, lone surrogates.
+    """
+    text = json.dumps(command, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text.encode()
+    return text
+
+
+def decode_message(text: str) -> list[Event]:
+    """The events of one message: one, or an array of them (section 5). Raises `ValueError` if it is not that."""
+    decoded = json.loads(text)
+    events = decoded if isinstance(decoded, list) else [decoded]
+    if not all(isinstance(event, dict) for event in events):
+        raise ValueError("an event is an object")
+    return events
+
+
+def decode_payload(wire: Event) -> tuple[PayloadKind, Any]:
+    """The kind and value of a payload: JSON as it was parsed, text as `str`, bytes as `bytes`."""
+    if "text" in wire:
+        return "text", wire["text"]
+    if "base64" in wire:
+        return "bytes", base64.b64decode(wire["base64"])
+    return "json", wire["data"]
+
+
+def encode_payload(data: Any, kind: PayloadKind | None) -> dict[str, Any]:
+    """A value as a payload: bytes as base64, a `str` as text if `kind` says so, everything else as JSON.
+
+    Raises `TypeError` if it is not of that kind.
+    """
+    if isinstance(data, (bytes, bytearray, memoryview)) and kind in (None, "bytes"):
+        return {"base64": base64.b64encode(data).decode()}
+    if isinstance(data, str) and kind == "text":
+        return {"text": data}
+    if kind in (None, "json"):
+        return {"data": data}
+    raise TypeError(f"cannot publish {type(data).__name__} as {kind}: give a value of that kind")

@@ -1,0 +1,24 @@
+"""Selectors: topics, or patterns over them. docs/protocol.md, section 2."""
+
+from __future__ import annotations
+
+
+def is_pattern(selector: str) -> bool:
+    """Whether `selector` is a pattern, not the name of one topic."""
+    return any(level in ("+", "#") for level in selector.split("/"))
+
+
+def selects(selector: str, topic: str) -> bool:
+    """Whether `selector` selects `topic`."""
+    if selector == topic:
+        return True
+    pattern, levels = selector.split("/"), topic.split("/")
+    if topic.startswith("$") and pattern[0] in ("+", "#"):
+        return False
+    for index, wanted in enumerate(pattern):
+        # "a/#" also selects "a": the level before it is included.
+        if wanted == "#":
+            return len(levels) >= index
+        if index >= len(levels) or wanted not in ("+", levels[index]):
+            return False
+    return len(pattern) == len(levels)

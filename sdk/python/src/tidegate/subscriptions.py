@@ -1,0 +1,380 @@
+"""All subscriptions of a client and what each is at. Pure.
+
+A subscription outlives connections. It is `waiting` while there is none, `asked` from the command until the answer,
+then `live`; a break takes it back to `waiting`. Unsubscribing or a refusal ends it.
+
+The server tells a session each topic once, however many selectors select it, and a `subscribe` restarts what it
+overlaps with. So each subscription follows its own positions, and each `subscribe` asks for the earliest place that
+any of them still needs: none of them is told anything twice, and none of them misses anything.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeGuard, Union, cast
+
+from .backoff import Pauses, pause_ms
+from .deltas import BadDelta, Deltas
+from .errors import TidegateError
+from .protocol import Command, Conflation, Delta, Event, Last, Position, Positions, Start, command
+from .readers import Readers
+from .selector import is_pattern, selects
+from .tracker import Told, Tracker
+
+SubscriptionState = Literal["waiting", "asked", "live", "ended"]
+"""What a subscription is at."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a subscription is read. `Client.subscribe` says what each means."""
+
+    start: Start = "snapshot"
+    positions: Positions = field(default_factory=dict)
+    conflation: Conflation | None = None
+    interval_ms: int | None = None
+    priority: int | None = None
+    filter: str | None = None
+    delta: Delta | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Lag:
+    """This client is behind what was published."""
+
+    ms: int
+    """The age of the oldest publication that it lacks; 0 when it has everything again."""
+
+
+@dataclass(frozen=True)
+class SubscriptionChange:
+    """A subscription is at something else."""
+
+    state: SubscriptionState
+    error: TidegateError | None = None
+    """Why, if the server ended it or put it off."""
+
+
+@dataclass(frozen=True)
+class News:
+    """What came of an event, a command or time, and for which subscription."""
+
+    of: int
+    what: Union[Told, Lag, SubscriptionChange]
+
+
+@dataclass(eq=False)
+class _Subscription:
+    index: int
+    selectors: list[str]
+    options: ReadOptions
+    tracker: Tracker
+    state: SubscriptionState = "waiting"
+    # It was live once: what comes next must join on to what was read.
+    was_live: bool = False
+    # How often it was put off, and until when.
+    refusals: int = 0
+    due_at: float = 0.0
+    # The id of the newest `subscribe`: only its answer counts.
+    asked_as: int | None = None
+    # Whether it asks for deltas; cleared when one could not be applied.
+    takes_deltas: bool = False
+
+
+class Subscriptions:
+    """The subscriptions of one client, named by an index. Times are milliseconds."""
+
+    def __init__(self, next_id: Callable[[], int], pauses: Pauses, random: Callable[[], float]) -> None:
+        """`random` gives a number in [0, 1)."""
+        self._next_id = next_id
+        self._pauses = pauses
+        self._random = random
+        self._all: dict[int, _Subscription] = {}
+        self._readers: Readers[_Subscription] = Readers()
+        # Those whose answer is awaited, by the id of the command.
+        self._asked: dict[int, _Subscription] = {}
+        # Those that the server put off, by index.
+        self._postponed: dict[int, _Subscription] = {}
+        self._deltas = Deltas()
+        # Deltas were asked for on this connection. Whoever shares a topic may get them, even longer than who asked.
+        self._expects_deltas = False
+        self._commands: deque[Command] = deque()
+        self._news: deque[News] = deque()
+        self._is_connected = False
+        self._next_index = 0
+
+    def add(self, selectors: Sequence[str], options: ReadOptions) -> int:
+        """Adds one, and answers its index. It is asked for at once, or when there is a connection.
+
+        Raises `ValueError` if several topics are to start from one position.
+        """
+        positions = _own_positions(selectors, options)
+        subscription = _Subscription(
+            index=self._next_index,
+            selectors=list(selectors),
+            options=options,
+            tracker=Tracker(options.start == "snapshot", positions),
+            takes_deltas=options.delta not in (None, "none"),
+        )
+        self._next_index += 1
+        self._all[subscription.index] = subscription
+        self._readers.add(subscription)
+        if self._is_connected:
+            self._ask(subscription)
+        return subscription.index
+
+    def remove(self, index: int) -> None:
+        """Ends one. What others still read stays subscribed."""
+        ended = self._all.get(index)
+        if ended is None:
+            return
+        was_asked = ended.state in ("asked", "live")
+        self._end(ended)
+        topics = [selector for selector in ended.selectors if not self._readers.has(selector)]
+        if was_asked and topics:
+            self._commands.append(command("unsubscribe", self._next_id(), topics=topics))
+
+    def remove_all(self) -> None:
+        """Ends all of them."""
+        for subscription in list(self._all.values()):
+            self._end(subscription)
+        self._commands.clear()
+
+    def positions(self, index: int) -> dict[str, Position]:
+        """Where a subscription is in each of its topics."""
+        subscription = self._all.get(index)
+        return {} if subscription is None else subscription.tracker.positions()
+
+    @property
+    def wake_at(self) -> float | None:
+        """When it has to be woken, if nothing happens before."""
+        return min((postponed.due_at for postponed in self._postponed.values()), default=None)
+
+    def handle_connected(self) -> None:
+        """Asks for everything, each from where it was left."""
+        self._is_connected = True
+        for subscription in self._all.values():
+            self._ask(subscription)
+
+    def handle_disconnect(self) -> None:
+        """Notes that the connection is gone: everything has to be asked for again."""
+        self._is_connected = False
+        self._commands.clear()
+        self._asked.clear()
+        self._postponed.clear()
+        self._deltas.clear()
+        self._expects_deltas = False
+        for subscription in self._all.values():
+            if subscription.was_live:
+                subscription.tracker.handle_disconnect()
+            subscription.refusals = 0
+            self._enter(subscription, "waiting")
+
+    def handle_event(self, event: Event, now: float) -> None:
+        """Takes an event, if it concerns a subscription."""
+        match event["type"]:
+            case "subscribed":
+                self._handle_subscribed(event)
+            case "topic":
+                self._tell(event["topic"], lambda tracker: tracker.handle_topic(event))
+            case "gap":
+                self._tell(event["topic"], lambda tracker: tracker.handle_gap(event))
+            case "publication":
+                self._handle_publication(event)
+            case "delta":
+                self._handle_delta(event)
+            case "lag":
+                for subscription in self._all.values():
+                    if subscription.state == "live":
+                        self._news.append(News(subscription.index, Lag(event["ms"])))
+            case "refused":
+                self._handle_refused(event, now)
+            case "unsubscribed":
+                self._handle_unsubscribed(event)
+
+    def handle_wake(self, now: float) -> None:
+        """Asks again for what was put off."""
+        for subscription in list(self._postponed.values()):
+            if subscription.due_at <= now:
+                self._ask(subscription)
+
+    def poll_command(self) -> Command | None:
+        """The next command to send."""
+        return self._commands.popleft() if self._commands else None
+
+    def poll_news(self) -> News | None:
+        """What to tell next."""
+        return self._news.popleft() if self._news else None
+
+    def _enter(
+        self, subscription: _Subscription, state: SubscriptionState, error: TidegateError | None = None
+    ) -> None:
+        if subscription.state != state:
+            subscription.state = state
+            self._news.append(News(subscription.index, SubscriptionChange(state, error)))
+
+    def _end(self, subscription: _Subscription, error: TidegateError | None = None) -> None:
+        del self._all[subscription.index]
+        self._readers.remove(subscription)
+        self._postponed.pop(subscription.index, None)
+        self._enter(subscription, "ended", error)
+
+    def _ask(self, subscription: _Subscription) -> None:
+        options = subscription.options
+        subscription.asked_as = id = self._next_id()
+        self._asked[id] = subscription
+        self._expects_deltas |= subscription.takes_deltas
+        self._postponed.pop(subscription.index, None)
+        # A topic without a position came into being meanwhile: all of it is news.
+        start = "all" if subscription.was_live else options.start
+        members = {
+            "topics": list(subscription.selectors),
+            "from": None if start == "snapshot" or _is_position(start) else start,
+            "positions": self._places_for(subscription) or None,
+            "conflation": options.conflation,
+            "interval_ms": options.interval_ms,
+            "priority": options.priority,
+            "filter": options.filter,
+            "delta": options.delta if subscription.takes_deltas else None,
+            "name": options.name,
+        }
+        self._commands.append(command("subscribe", id, **members))
+        self._enter(subscription, "asked")
+
+    def _places_for(self, subscription: _Subscription) -> dict[str, Position]:
+        """The earliest place that anybody needs of each topic that `subscription` reads."""
+        topics = dict.fromkeys(subscription.tracker.topics())
+        topics.update((selector, None) for selector in subscription.selectors if not is_pattern(selector))
+        patterns = [selector for selector in subscription.selectors if is_pattern(selector)]
+        if patterns:
+            for other in self._all.values():
+                for topic in other.tracker.topics():
+                    if any(selects(pattern, topic) for pattern in patterns):
+                        topics[topic] = None
+        places = {topic: self._place_for(subscription, topic) for topic in topics}
+        return {topic: place for topic, place in places.items() if place is not None}
+
+    def _place_for(self, subscription: _Subscription, topic: str) -> Position | None:
+        place = subscription.tracker.position(topic)
+        for other in self._readers.of(topic):
+            theirs = other.tracker.position(topic) if other.was_live and other is not subscription else None
+            if theirs is None:
+                continue
+            if place is None:
+                place = _join(subscription, topic, theirs)
+            if place is not None and place["epoch"] == theirs["epoch"] and theirs["sequence"] < place["sequence"]:
+                place = theirs
+        return place
+
+    def _handle_subscribed(self, event: Event) -> None:
+        subscription = self._answered(event.get("id"))
+        if subscription is None:
+            return
+        subscription.was_live = True
+        subscription.refusals = 0
+        self._enter(subscription, "live")
+        for topic in event["topics"]:
+            self._push(subscription, subscription.tracker.handle_topic(topic))
+
+    def _handle_publication(self, event: Event) -> None:
+        if self._expects_deltas:
+            self._deltas.handle_publication(event)
+        self._tell(event["topic"], lambda tracker: tracker.handle_publication(event))
+
+    def _handle_delta(self, event: Event) -> None:
+        try:
+            publication = self._deltas.handle_delta(event)
+        except BadDelta:
+            self._ask_without_deltas(event["topic"])
+        else:
+            self._tell(event["topic"], lambda tracker: tracker.handle_publication(publication))
+
+    def _ask_without_deltas(self, topic: str) -> None:
+        """Has `topic` told whole from where each reader is. Those who asked for it whole already wait for that."""
+        for reader in self._readers.of(topic):
+            must_ask = reader.state == "live" or (reader.state == "asked" and reader.takes_deltas)
+            reader.takes_deltas = False
+            if must_ask:
+                self._ask(reader)
+
+    def _handle_refused(self, event: Event, now: float) -> None:
+        subscription = self._answered(event.get("id"))
+        if subscription is None:
+            return
+        error = TidegateError(event["code"], event["error"])
+        if error.advice not in ("retry-now", "retry-later"):
+            return self._end(subscription, error)
+        pause = pause_ms(subscription.refusals, error.code, 0, self._pauses, self._random)
+        subscription.due_at = now + pause
+        subscription.refusals += 1
+        self._postponed[subscription.index] = subscription
+        self._enter(subscription, "waiting", error)
+
+    def _answered(self, id: int | None) -> _Subscription | None:
+        """The subscription that was asked for with this id, unless it ended or was asked for again since."""
+        subscription = None if id is None else self._asked.pop(id, None)
+        if subscription is None or subscription.state != "asked" or subscription.asked_as != id:
+            return None
+        return subscription
+
+    def _handle_unsubscribed(self, event: Event) -> None:
+        """Without an id it is the server that ended it, because the reader was too far behind."""
+        if event.get("id") is not None:
+            return
+        text = (
+            "cannot keep the subscription: its reader was too far behind; read faster, or subscribe with "
+            'conflation="lagging"'
+        )
+        error = TidegateError(event.get("code", 4102), event.get("error", text))
+        gone = set(event["selectors"])
+        ended = {reader.index: reader for selector in gone for reader in self._readers.having(selector)}
+        for subscription in ended.values():
+            left = [selector for selector in subscription.selectors if selector not in gone]
+            if not left:
+                self._end(subscription, error)
+                continue
+            self._readers.remove(subscription)
+            subscription.selectors = left
+            self._readers.add(subscription)
+
+    def _tell(self, topic: str, take: Callable[[Tracker], list[Told]]) -> None:
+        for reader in self._readers.of(topic):
+            # Until it is answered, what comes is meant for others.
+            if reader.state == "live":
+                self._push(reader, take(reader.tracker))
+
+    def _push(self, subscription: _Subscription, told: list[Told]) -> None:
+        self._news.extend(News(subscription.index, one) for one in told)
+
+
+def _join(subscription: _Subscription, topic: str, theirs: Position) -> Position | None:
+    """Where a new subscription starts in a topic of which another has read up to `theirs`."""
+    # The server starts from the oldest that there is, or from where the name left off.
+    back = None if subscription.was_live or subscription.options.name is not None else _back(subscription.options.start)
+    if back is None:
+        return None
+    sequence = max(0, theirs["sequence"] - back)
+    subscription.tracker.join(topic, theirs, sequence)
+    return {"epoch": theirs["epoch"], "sequence": sequence}
+
+
+def _back(start: Start) -> int | None:
+    """How far before the newest publication it starts, if that can be said."""
+    if isinstance(start, str):
+        return {"now": 0, "snapshot": 1}.get(start)
+    return None if _is_position(start) else cast(Last, start)["last"]
+
+
+def _is_position(start: Start) -> TypeGuard[Position]:
+    return isinstance(start, dict) and "epoch" in start
+
+
+def _own_positions(selectors: Sequence[str], options: ReadOptions) -> Positions:
+    if not _is_position(options.start):
+        return options.positions
+    if len(selectors) != 1 or is_pattern(selectors[0]):
+        raise ValueError("cannot start several topics from one position: give `positions`, by topic")
+    return {**options.positions, selectors[0]: options.start}

@@ -1,0 +1,172 @@
+"""What one subscription knows of the topics it reads: positions, gaps, what is a repetition. Pure.
+
+The semantics are those of the Rust SDK's tracker: a gap is the authority, a new epoch starts over, what was taken
+before and comes again is dropped by its sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Union
+
+from .protocol import Event, GapReason, PayloadKind, Position, Positions, decode_payload
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A publication as a subscriber gets it."""
+
+    topic: str
+    epoch: str
+    sequence: int
+    kind: PayloadKind
+    """What the payload is."""
+    data: Any
+    """JSON as a value, text as `str`, bytes as `bytes`."""
+    is_snapshot: bool
+    """Whether it is the value that the topic had when the subscription began."""
+
+    @property
+    def position(self) -> Position:
+        """Its place: "I have everything up to here." """
+        return {"epoch": self.epoch, "sequence": self.sequence}
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Publications that cannot be had any more."""
+
+    topic: str
+    epoch: str
+    from_: int | None
+    """The first one's sequence; `None` if the numbering began anew."""
+    to: int
+    """The last one's: what follows begins after it."""
+    reason: GapReason
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A topic is read on from where it was left."""
+
+    topic: str
+    recovered: bool
+    """Whether all that was missed follows. If not, a gap comes first."""
+    missed: int
+    """How many were published meanwhile, as far as the server kept count."""
+
+
+Told = Union[Publication, Gap, Resumed]
+"""What an event means for the reader."""
+
+
+@dataclass
+class _Place:
+    epoch: str
+    sequence: int
+    head: int
+    """The newest sequence when reading began: up to here it is the snapshot, if one was asked for."""
+    wants_snapshot: bool = False
+    quiet_through: int = 0
+    """Gaps up to here are of no interest: the subscription joined another that had read so far."""
+    is_resuming: bool = False
+    """It has to be told that reading goes on."""
+
+
+class Tracker:
+    """Follows the positions of one subscription's topics, across connections."""
+
+    def __init__(self, wants_snapshots: bool, positions: Positions) -> None:
+        """`positions` are places from which to resume."""
+        self._wants_snapshots = wants_snapshots
+        self._places = {
+            topic: _Place(position["epoch"], position["sequence"], head=0, is_resuming=True)
+            for topic, position in positions.items()
+        }
+
+    def position(self, topic: str) -> Position | None:
+        """Where it is in `topic`."""
+        place = self._places.get(topic)
+        return None if place is None else {"epoch": place.epoch, "sequence": place.sequence}
+
+    def positions(self) -> dict[str, Position]:
+        """Where it is in each topic."""
+        return {
+            topic: {"epoch": place.epoch, "sequence": place.sequence}
+            for topic, place in self._places.items()
+        }
+
+    def topics(self) -> Iterable[str]:
+        """The topics of which it has a position."""
+        return self._places.keys()
+
+    def handle_disconnect(self) -> None:
+        """Notes that the connection is gone: every topic has to be resumed."""
+        # What comes into being meanwhile is news.
+        self._wants_snapshots = False
+        for place in self._places.values():
+            place.is_resuming = True
+            place.wants_snapshot = False
+
+    def join(self, topic: str, position: Position, start: int) -> None:
+        """Joins a reader that is at `position` in `topic`: what that one has no interest in is no gap here."""
+        self._places[topic] = _Place(
+            epoch=position["epoch"],
+            sequence=start,
+            head=position["sequence"],
+            wants_snapshot=self._wants_snapshots,
+            quiet_through=position["sequence"],
+        )
+
+    def handle_topic(self, wire: Event) -> list[Told]:
+        """Takes the place where the server starts to read a topic."""
+        topic, epoch, head, start = wire["topic"], wire["epoch"], wire["head"], wire["start"]
+        is_lost = wire.get("recovered") is False
+        place = self._places.get(topic)
+        if place is None:
+            self._places[topic] = _Place(epoch, start, head, wants_snapshot=self._wants_snapshots)
+            return []
+        told: list[Told] = []
+        # A server that lost what it once told starts anew as well, whatever it calls its epoch.
+        is_anew = place.epoch != epoch or (is_lost and head < place.sequence)
+        if place.is_resuming:
+            place.is_resuming = False
+            missed = max(0, head - (0 if is_anew else place.sequence))
+            told.append(Resumed(topic, recovered=not is_anew and not is_lost, missed=missed))
+        if is_anew:
+            self._places[topic] = _Place(epoch, start, head)
+            told.append(Gap(topic, epoch, from_=None, to=start, reason="epoch"))
+        else:
+            place.head = max(place.head, head)
+            place.sequence = max(place.sequence, start)
+        return told
+
+    def handle_gap(self, wire: Event) -> list[Told]:
+        """Takes a gap. It moves the position, also after `recovered` was true."""
+        topic, epoch, to = wire["topic"], wire["epoch"], wire["to"]
+        place = self._places.get(topic)
+        if place is None:
+            return []
+        if place.epoch != epoch:
+            self._places[topic] = _Place(epoch, to, head=0, is_resuming=place.is_resuming)
+            return [Gap(topic, epoch, from_=None, to=to, reason=wire["reason"])]
+        if to <= place.sequence:
+            return []
+        from_ = max(wire.get("from", 0), place.sequence + 1)
+        place.sequence = to
+        if to <= place.quiet_through:
+            return []
+        return [Gap(topic, epoch, from_, to, wire["reason"])]
+
+    def handle_publication(self, wire: Event) -> list[Told]:
+        """Takes a publication. One that was taken before means nothing."""
+        topic, sequence = wire["topic"], wire["sequence"]
+        place = self._places.get(topic)
+        if place is None or sequence <= place.sequence:
+            return []
+        kind, data = decode_payload(wire)
+        is_snapshot = place.wants_snapshot and sequence <= place.head
+        place.sequence = sequence
+        place.wants_snapshot = False
+        return [Publication(topic, place.epoch, sequence, kind, data, is_snapshot)]

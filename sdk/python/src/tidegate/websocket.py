@@ -1,0 +1,127 @@
+"""The WebSocket transport, over the package `websockets`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
+
+from .protocol import SUBPROTOCOL
+from .transport import OpenTransport, TransportHandlers
+
+CLOSE_SECONDS = 1
+"""How long a peer may take to answer a close frame."""
+
+
+def web_socket_transport(**options: Any) -> OpenTransport:
+    """Opens WebSockets; `options` go to `websockets.connect`, such as `ssl` or `additional_headers`."""
+
+    def open_transport(address: str, handlers: TransportHandlers) -> WebSocketTransport:
+        return WebSocketTransport(address, handlers, options)
+
+    return open_transport
+
+
+def web_socket_url(address: str) -> str:
+    """The address of a node's WebSocket: `http` becomes `ws`, and a missing path the usual one.
+
+    Raises `ValueError` if it is no such address.
+    """
+    parts = urlsplit(address)
+    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
+    if scheme not in ("ws", "wss") or not parts.hostname:
+        raise ValueError(f"cannot connect to `{address}`: it is no address; use one such as ws://localhost:8470")
+    path = parts.path if parts.path not in ("", "/") else "/v1/ws"
+    return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
+
+
+class WebSocketTransport:
+    """One WebSocket: a task that reads, and one that writes."""
+
+    def __init__(self, address: str, handlers: TransportHandlers, options: dict[str, Any]) -> None:
+        self._address = address
+        self._handlers = handlers
+        # The connection's state machine watches over time and silence.
+        self._options = {
+            "subprotocols": [Subprotocol(SUBPROTOCOL)],
+            "open_timeout": None,
+            "ping_interval": None,
+            "close_timeout": CLOSE_SECONDS,
+            "max_size": None,
+            **options,
+        }
+        self._is_closed = False
+        self._outgoing: deque[str] = deque()
+        self._has_outgoing = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def send(self, text: str) -> None:
+        """Sends one command, after those before it."""
+        self._outgoing.append(text)
+        self._has_outgoing.set()
+
+    def close(self) -> None:
+        """Closes it; nothing is told any more."""
+        self._is_closed = True
+        self._task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Waits until the socket is closed, `CLOSE_SECONDS` at most."""
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        code, text = None, ""
+        try:
+            async with connect(web_socket_url(self._address), **self._options) as socket:
+                self._handlers.handle_open()
+                await self._carry(socket)
+        except ConnectionClosed as error:
+            if error.rcvd is not None:
+                code, text = error.rcvd.code, error.rcvd.reason
+        except InvalidStatus as error:
+            code, text = _refusal(error)
+        except Exception as error:
+            text = f"cannot reach {self._address}: {error or type(error).__name__}; check that it is up, and the network"
+        if not self._is_closed:
+            self._is_closed = True
+            ended = f"cannot reach {self._address}: the connection ended without a reason ({code})"
+            self._handlers.handle_close(code, text or ended)
+
+    async def _carry(self, socket: ClientConnection) -> None:
+        """Reads until the connection ends, which raises; writes meanwhile."""
+        writer = asyncio.get_running_loop().create_task(self._write(socket))
+        try:
+            while True:
+                message = await socket.recv(decode=True)
+                self._handlers.handle_text(str(message))
+                # Messages that wait already come without a pause: without this one, whoever reads what they hold
+                # would not run before the last of them.
+                await asyncio.sleep(0)
+        finally:
+            writer.cancel()
+            await asyncio.wait([writer])
+
+    async def _write(self, socket: ClientConnection) -> None:
+        while True:
+            await self._has_outgoing.wait()
+            self._has_outgoing.clear()
+            while self._outgoing:
+                try:
+                    await socket.send(self._outgoing.popleft())
+                except ConnectionClosed:
+                    return  # Whoever reads tells why.
+
+
+def _refusal(error: InvalidStatus) -> tuple[int | None, str]:
+    """The code and text of a refused handshake. docs/protocol.md, section 7."""
+    try:
+        body = json.loads(error.response.body or b"")
+        return int(body["code"]), str(body["error"])
+    except (ValueError, TypeError, KeyError):
+        return None, f"cannot connect: the server answered with the status {error.response.status_code}"

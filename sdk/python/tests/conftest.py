@@ -1,0 +1,50 @@
+"""Tests may be coroutines: each gets an event loop of its own, and 20 seconds."""
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+from server import Server
+
+CONFIG = """
+[store]
+path = "{store}"
+[access]
+anonymous = "read"
+[[access.tokens]]
+token = "writer"
+name = "writer"
+publish = ["#"]
+subscribe = ["#"]
+[[topics]]
+selector = "kept/#"
+ack = "disk"
+[[topics]]
+selector = "short/#"
+history_count = 2
+[[topics]]
+selector = "long/#"
+history_count = 10000
+[limits]
+subscriptions_per_session_max = 20
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = Server(CONFIG)
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(asyncio.wait_for(test(**arguments), 20))
+    return True

@@ -1,0 +1,410 @@
+"""The subscriptions' state machine: what it asks for, and what it tells of what comes."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from typing import Any
+
+import pytest
+
+from helpers import line
+from tidegate import ConnectionTimes, Lag, SubscriptionChange
+from tidegate.canonical import canonical
+from tidegate.subscriptions import ReadOptions, Subscriptions
+
+Wire = dict[str, Any]
+
+
+class Driven:
+    """Subscriptions on a connection that stands, with short ways to make events."""
+
+    def __init__(self) -> None:
+        self._last_id = 0
+        self.machine = Subscriptions(self._next_id, ConnectionTimes(), lambda: 1.0)
+        self.machine.handle_connected()
+
+    def hear(self, *events: Wire) -> None:
+        for event in events:
+            self.machine.handle_event(event, 0)
+
+    def commands(self) -> list[Wire]:
+        polled = []
+        while (command := self.machine.poll_command()) is not None:
+            polled.append(command)
+        return polled
+
+    def news(self) -> list[str]:
+        """What was told, one line each: the subscription's index, then what."""
+        lines = []
+        while (news := self.machine.poll_news()) is not None:
+            what = news.what
+            if isinstance(what, SubscriptionChange):
+                lines.append(f"{news.of} {what.state}" + (f" ({what.error.code})" if what.error else ""))
+            else:
+                lines.append(f"{news.of} lag {what.ms}" if isinstance(what, Lag) else f"{news.of} {line(what)}")
+        return lines
+
+    def live(self, selectors: list[str], *topics: Wire, **options: Any) -> int:
+        """Subscribes and has it answered; what was told until then is dropped."""
+        index = self.machine.add(selectors, ReadOptions(**options))
+        self.answer(*topics)
+        self.news()
+        return index
+
+    def answer(self, *topics: Wire) -> None:
+        """Answers the newest command."""
+        self.hear({"type": "subscribed", "id": self.commands()[-1]["id"], "selectors": [], "topics": topics})
+
+    def breaks(self) -> None:
+        """The connection breaks, and stands again."""
+        self.machine.handle_disconnect()
+        self.machine.handle_connected()
+        self.news()
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+
+def at(topic: str, head: int, start: int, **more: Any) -> Wire:
+    return {"topic": topic, "epoch": "e1", "head": head, "start": start, **more}
+
+
+def publication(topic: str, sequence: int) -> Wire:
+    return {"type": "publication", "topic": topic, "sequence": sequence, "data": sequence}
+
+
+def gap(topic: str, to: int, **more: Any) -> Wire:
+    return {"type": "gap", "topic": topic, "epoch": "e1", "to": to, "reason": "history", **more}
+
+
+def place(sequence: int) -> Wire:
+    return {"epoch": "e1", "sequence": sequence}
+
+
+def test_waiting_asked_live_and_waiting_again_after_a_break() -> None:
+    driven = Driven()
+    index = driven.machine.add(["a"], ReadOptions())
+    driven.answer(at("a", 0, 0))
+    driven.machine.handle_disconnect()
+    driven.machine.remove(index)
+    assert driven.news() == ["0 asked", "0 live", "0 waiting", "0 ended"]
+    driven.machine.handle_connected()
+    assert driven.commands() == []
+
+
+def test_the_options_go_into_the_command_and_defaults_do_not() -> None:
+    driven = Driven()
+    options = {"conflation": "always", "interval_ms": 500, "priority": -3, "filter": "data > 1", "name": "desk"}
+    driven.machine.add(["a", "b/+"], ReadOptions(start={"last": 3}, delta="json-patch", **options))  # type: ignore[arg-type]
+    driven.machine.add(["a"], ReadOptions())
+    first, second = driven.commands()
+    asked = {"type": "subscribe", "id": 1, "topics": ["a", "b/+"], "from": {"last": 3}, "delta": "json-patch"}
+    assert first == asked | options
+    assert second == {"type": "subscribe", "id": 2, "topics": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected", "wake_at"),
+    [
+        (4301, ["0 asked", "0 ended (4301)"], None),
+        (4207, ["0 asked", "0 ended (4207)"], None),
+        (4104, ["0 asked", "0 waiting (4104)"], 250),
+        (4001, ["0 asked", "0 waiting (4001)"], 0),
+    ],
+)
+def test_refused(code: int, expected: list[str], wake_at: float | None) -> None:
+    driven = Driven()
+    driven.machine.add(["a"], ReadOptions())
+    driven.hear({"type": "refused", "id": driven.commands()[0]["id"], "code": code, "error": "because"})
+    assert driven.news() == expected
+    assert driven.machine.wake_at == wake_at
+    driven.machine.handle_wake(1e9 if wake_at is None else wake_at)
+    assert len(driven.commands()) == (0 if wake_at is None else 1)
+    assert driven.machine.wake_at is None
+
+
+def test_ended_by_the_server_because_its_reader_was_too_slow() -> None:
+    driven = Driven()
+    driven.live(["a", "b"], at("a", 0, 0), at("b", 0, 0))
+    driven.hear({"type": "unsubscribed", "selectors": ["a"]}, publication("a", 1), publication("b", 1))
+    assert driven.news() == ["0 update b 1 1"]
+    driven.hear({"type": "unsubscribed", "selectors": ["b"], "reason": "lagged"})
+    assert driven.news() == ["0 ended (4102)"]
+
+
+def test_ended_before_it_was_answered_the_answer_means_nothing() -> None:
+    driven = Driven()
+    driven.machine.remove(driven.machine.add(["a"], ReadOptions()))
+    assert [command["type"] for command in driven.commands()] == ["subscribe", "unsubscribe"]
+    driven.hear({"type": "subscribed", "id": 1, "selectors": ["a"], "topics": [at("a", 1, 0)]}, publication("a", 1))
+    assert driven.news() == ["0 asked", "0 ended"]
+
+
+def test_the_snapshot_is_what_was_there_before_everything_else_is_an_update() -> None:
+    driven = Driven()
+    driven.live(["a/+"])
+    driven.hear({"type": "topic", **at("a/x", 5, 4)}, publication("a/x", 5), publication("a/x", 6))
+    driven.hear({"type": "topic", **at("a/new", 0, 0)}, publication("a/new", 1))
+    assert driven.news() == ["0 snapshot a/x 5 5", "0 update a/x 6 6", "0 update a/new 1 1"]
+
+
+def test_publications_of_a_history_are_no_snapshots() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 5, 3), start={"last": 2})
+    driven.hear(publication("a", 4), publication("a", 5))
+    assert driven.news() == ["0 update a 4 4", "0 update a 5 5"]
+
+
+def test_lag_goes_to_all_and_the_unknown_to_nobody() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 0, 0))
+    driven.hear({"type": "lag", "ms": 8}, {"type": "weather"}, publication("b", 1), gap("b", 3))
+    driven.hear({"type": "refused", "code": 4200, "error": ""})
+    assert driven.news() == ["0 lag 8"]
+
+
+GAPS: dict[str, tuple[list[Wire], list[str], int]] = {
+    "in the middle": ([gap("a", 8, **{"from": 6}), publication("a", 9)], ["gap a 6..8 history", "update a 9 9"], 9),
+    "without `from`": ([gap("a", 8, reason="lagged")], ["gap a 6..8 lagged"], 8),
+    "what was taken is no gap": ([gap("a", 5, **{"from": 2})], [], 5),
+    "only what was not taken is": ([gap("a", 7, **{"from": 2})], ["gap a 6..7 history"], 7),
+    "a repetition after it is dropped": ([gap("a", 8), publication("a", 7)], ["gap a 6..8 history"], 8),
+    "a new epoch begins below": (
+        [gap("a", 2, epoch="e2", reason="epoch"), publication("a", 3)],
+        ["gap a ..2 epoch", "update a 3 3"],
+        3,
+    ),
+    "a new epoch begins at 0": ([gap("a", 0, epoch="e2", reason="epoch")], ["gap a ..0 epoch"], 0),
+}
+
+
+@pytest.mark.parametrize(("events", "expected", "sequence"), GAPS.values(), ids=GAPS)
+def test_gaps_move_the_position_and_epochs_start_over(events: list[Wire], expected: list[str], sequence: int) -> None:
+    driven = Driven()
+    index = driven.live(["a"], at("a", 5, 5))
+    driven.hear(*events)
+    assert driven.news() == [f"0 {line}" for line in expected]
+    assert driven.machine.positions(index)["a"]["sequence"] == sequence
+
+
+BREAKS: dict[str, tuple[Wire, list[Wire], list[str]]] = {
+    "whole": (at("a", 8, 5, recovered=True), [], ["resumed a whole, 3 missed"]),
+    "repetitions are dropped": (
+        at("a", 6, 4, recovered=True),
+        [publication("a", 5), publication("a", 6)],
+        ["resumed a whole, 1 missed", "update a 6 6"],
+    ),
+    "not whole": (
+        at("a", 9, 5, recovered=False),
+        [gap("a", 7, **{"from": 6}), publication("a", 8)],
+        ["resumed a not whole, 4 missed", "gap a 6..7 history", "update a 8 8"],
+    ),
+    "another epoch, told once": (
+        at("a", 3, 1, epoch="e2", recovered=False),
+        [gap("a", 1, epoch="e2", reason="epoch"), publication("a", 2)],
+        ["resumed a not whole, 3 missed", "gap a ..1 epoch", "update a 2 2"],
+    ),
+    "a gap although it was whole": (
+        at("a", 9, 5, recovered=True),
+        [gap("a", 8, **{"from": 6}), publication("a", 9)],
+        ["resumed a whole, 4 missed", "gap a 6..8 history", "update a 9 9"],
+    ),
+    "a server that forgot what it told": (
+        at("a", 2, 2, recovered=False),
+        [publication("a", 3)],
+        ["resumed a not whole, 2 missed", "gap a ..2 epoch", "update a 3 3"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("topic", "events", "expected"), BREAKS.values(), ids=BREAKS)
+def test_after_a_break(topic: Wire, events: list[Wire], expected: list[str]) -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 5, 5))
+    driven.breaks()
+    driven.hear(publication("a", 99), gap("a", 99))
+    assert driven.news() == [], "nothing is taken before the answer"
+    [command] = driven.commands()
+    assert (command["from"], command["positions"]) == ("all", {"a": place(5)})
+    driven.hear({"type": "subscribed", "id": command["id"], "selectors": [], "topics": [topic]}, *events)
+    assert driven.news() == ["0 live", *(f"0 {line}" for line in expected)]
+
+
+def test_a_topic_that_came_into_being_meanwhile_is_news_not_a_snapshot() -> None:
+    driven = Driven()
+    driven.live(["a/+"])
+    driven.breaks()
+    driven.answer()
+    driven.news()
+    driven.hear({"type": "topic", **at("a/x", 2, 0)}, publication("a/x", 1), publication("a/x", 2))
+    assert driven.news() == ["0 update a/x 1 1", "0 update a/x 2 2"]
+
+
+def test_unsubscribed_while_there_is_no_connection_it_is_not_asked_for_again() -> None:
+    driven = Driven()
+    index = driven.live(["a"], at("a", 5, 5))
+    driven.machine.handle_disconnect()
+    driven.machine.remove(index)
+    driven.machine.handle_connected()
+    assert driven.commands() == []
+
+
+def test_positions_of_an_earlier_run_are_resumed_from() -> None:
+    driven = Driven()
+    driven.machine.add(["a", "b"], ReadOptions(positions={"a": {"epoch": "e1", "sequence": 3}}))
+    driven.answer(at("a", 4, 3, recovered=True), at("b", 2, 1))
+    driven.hear(publication("a", 4), publication("b", 2))
+    told = ["0 resumed a whole, 1 missed", "0 update a 4 4", "0 snapshot b 2 2"]
+    assert driven.news() == ["0 asked", "0 live", *told]
+
+
+@pytest.mark.parametrize("selectors", [["a", "b"], ["a/+"]])
+def test_one_position_for_several_topics_is_refused_here(selectors: list[str]) -> None:
+    with pytest.raises(ValueError, match="give `positions`"):
+        Driven().machine.add(selectors, ReadOptions(start={"epoch": "e1", "sequence": 3}))
+
+
+@pytest.mark.parametrize(
+    ("start", "sequence", "own"),
+    [("snapshot", 4, ["1 snapshot a 5 5"]), ("now", 5, []), ({"last": 2}, 3, ["1 update a 4 4", "1 update a 5 5"])],
+)
+def test_whoever_joins_is_told_its_own_start_and_the_other_nothing_twice(
+    start: Any, sequence: int, own: list[str]
+) -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 5, 5))
+    driven.machine.add(["a"], ReadOptions(start=start))
+    [command] = driven.commands()
+    assert command["positions"] == {"a": place(sequence)}
+    # The server restarts the topic from there.
+    driven.hear({"type": "subscribed", "id": command["id"], "selectors": ["a"], "topics": [at("a", 6, sequence)]})
+    driven.hear(*(publication("a", number) for number in range(sequence + 1, 7)))
+    assert driven.news()[2:] == [*own, "0 update a 6 6", "1 update a 6 6"]
+
+
+def test_a_gap_that_only_the_newer_ones_start_causes_is_told_to_nobody() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 5, 5))
+    driven.machine.add(["a"], ReadOptions(start={"last": 5}))
+    driven.answer(at("a", 5, 0, recovered=False))
+    driven.hear(gap("a", 4, **{"from": 1}), publication("a", 5), publication("a", 6))
+    assert driven.news()[2:] == ["1 update a 5 5", "0 update a 6 6", "1 update a 6 6"]
+
+
+def test_a_durable_subscriber_starts_where_its_name_left_off_not_where_others_are() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 5, 5))
+    driven.machine.add(["a"], ReadOptions(name="desk"))
+    assert "positions" not in driven.commands()[0]
+
+
+def test_the_server_is_told_to_stop_only_what_nobody_reads_any_more() -> None:
+    driven = Driven()
+    first, second = driven.live(["a", "b"]), driven.live(["b", "c"])
+    driven.machine.remove(first)
+    driven.machine.remove(second)
+    assert [command["topics"] for command in driven.commands()] == [["a"], ["b", "c"]]
+
+
+def test_after_a_break_each_asks_for_the_earliest_place_that_any_of_them_needs() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 9, 9))
+    driven.live(["a"], at("a", 9, 3, recovered=True), start=place(3))
+    driven.hear(publication("a", 4))
+    driven.breaks()
+    assert [command["positions"] for command in driven.commands()] == [{"a": place(4)}, {"a": place(4)}]
+
+
+def delta(sequence: int, base: int, value: Any, patch: list[Wire], **more: Any) -> Wire:
+    place = {"topic": "a", "sequence": sequence, "base": base}
+    return {"type": "delta", **place, "crc": zlib.crc32(canonical(value)), "kind": "json", "patch": patch, **more}
+
+
+REPLACED = [{"op": "replace", "path": "/x", "value": 2}]
+
+
+def whole(sequence: int, value: Any) -> Wire:
+    return {"type": "publication", "topic": "a", "sequence": sequence, "data": value}
+
+
+def test_deltas_are_told_as_what_they_make() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 0, 0), delta="json-patch")
+    driven.hear(whole(1, {"x": 1, "y": 1.5}), delta(2, 1, {"x": 2, "y": 1.5}, REPLACED))
+    driven.hear(delta(3, 2, {"x": 2}, [{"op": "remove", "path": "/y"}]))
+    values = [{"x": 1, "y": 1.5}, {"x": 2, "y": 1.5}, {"x": 2}]
+    assert driven.news() == [f"0 update a {number} {json.dumps(value)}" for number, value in enumerate(values, 1)]
+
+
+def test_who_shares_a_topic_may_get_deltas_even_longer_than_who_asked_for_them() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 0, 0))
+    asked = driven.live(["a"], at("a", 0, 0), delta="json-patch")
+    driven.hear(whole(1, {"x": 1}))
+    driven.machine.remove(asked)
+    driven.news()
+    driven.hear(delta(2, 1, {"x": 2}, REPLACED))
+    assert driven.news() == ['0 update a 2 {"x": 2}']
+
+
+BAD = {
+    "of another base": delta(2, 0, {"x": 2}, REPLACED),
+    "with another check": delta(2, 1, {"x": 2}, REPLACED, crc=7),
+    "that does not apply": delta(2, 1, {"x": 2}, [{"op": "remove", "path": "/none"}]),
+    "of another kind": {"type": "delta", "topic": "a", "sequence": 2, "base": 1, "crc": 1, "vcdiff": "1sPE"},
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_after_a_delta_that_cannot_be_applied_the_topic_is_asked_for_whole_and_nothing_is_lost(bad: Wire) -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 0, 0), delta="json-patch")
+    driven.live(["a"], at("a", 0, 0), start="now")
+    driven.hear(whole(1, {"x": 1}), bad, delta(3, 2, {"x": 3}, REPLACED))
+    first, second = driven.commands()
+    assert "delta" not in first and first["positions"] == second["positions"] == {"a": place(1)}
+    for command in (first, second):
+        driven.hear({"type": "subscribed", "id": command["id"], "selectors": ["a"], "topics": [at("a", 3, 1)]})
+        driven.hear(whole(2, {"x": 2}), whole(3, {"x": 3}))
+    told = [news for news in driven.news() if "update" in news]
+    assert sorted(told) == [f'{index} update a {number} {{"x": {number}}}' for index in (0, 1) for number in (1, 2, 3)]
+
+
+def test_a_delta_that_cannot_be_applied_supersedes_what_was_asked_before_it() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 0, 0))
+    driven.machine.add(["a"], ReadOptions(delta="json-patch"))
+    driven.hear(delta(2, 1, {"x": 2}, REPLACED))
+    old, *again = driven.commands()
+    assert old["delta"] == "json-patch" and all("delta" not in command for command in again) and len(again) == 2
+    driven.hear({"type": "subscribed", "id": old["id"], "selectors": ["a"], "topics": [at("a", 2, 0)]})
+    assert "1 live" not in driven.news()
+
+
+def test_who_was_given_a_value_cannot_change_what_the_next_is_made_from() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 0, 0), delta="json-patch")
+    value = {"x": 1, "list": [1]}
+    driven.hear(whole(1, value))
+    value["list"] = []
+    driven.hear(delta(2, 1, {"x": 2, "list": [1]}, REPLACED))
+    assert driven.news()[1] == '0 update a 2 {"x": 2, "list": [1]}'
+
+
+def test_ten_thousand_of_them_are_asked_for_and_told_in_no_time() -> None:
+    driven = Driven()
+    begun = time.perf_counter()
+    for number in range(10_000):
+        driven.machine.add([f"a/{number}"], ReadOptions())
+    commands = driven.commands()
+    for command in commands:
+        [topic] = command["topics"]
+        driven.hear({"type": "subscribed", "id": command["id"], "selectors": [topic], "topics": [at(topic, 0, 0)]})
+        driven.hear(publication(topic, 1))
+    assert len(commands) == 10_000
+    assert len(driven.news()) == 30_000
+    # Twenty times what it takes: what this finds is work that grows with the square.
+    assert time.perf_counter() - begun < 10
