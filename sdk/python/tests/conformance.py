@@ -1,0 +1,248 @@
+"""A runner of the shared scenarios: steps on one side, the SDK's public face on the other."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cable import Cable
+from helpers import Notes, client_of, enters
+from server import Server
+from tidegate import Client, Gap, Publication, Subscription, TidegateError
+
+Step = dict[str, Any]
+STEP_SECONDS = 10
+
+
+async def run(scenario: dict[str, Any]) -> None:
+    """Runs all steps; fails with the step that failed."""
+    runner = Runner("\n".join(scenario.get("config", [])))
+    try:
+        for number, step in enumerate(scenario["steps"], start=1):
+            verb: Callable[[Step], Awaitable[None]] = getattr(runner, f"do_{step['do']}")
+            try:
+                await asyncio.wait_for(verb(step), STEP_SECONDS)
+            except Exception as error:
+                raise AssertionError(f"step {number}, {json.dumps(step)}: {error!r}; {runner.told_so_far()}") from error
+    finally:
+        await runner.end()
+
+
+def known_verbs() -> set[str]:
+    return {name[3:] for name in dir(Runner) if name.startswith("do_")}
+
+
+@dataclass
+class Peer:
+    client: Client
+    cable: Cable
+    # It cannot be reached, on purpose.
+    is_away: bool = False
+
+
+@dataclass
+class Reading:
+    subscription: Subscription
+    client: Client
+    notes: Notes
+
+
+class Runner:
+    """One verb of the scenarios is one method."""
+
+    def __init__(self, config: str) -> None:
+        self._server = Server(config)
+        self._peers: dict[str, Peer] = {}
+        self._readings: dict[str, Reading] = {}
+        self._publishes: dict[str, asyncio.Task[Any]] = {}
+        # What `$name` stands for.
+        self._captured: dict[str, Any] = {}
+
+    def told_so_far(self) -> str:
+        return f"not taken yet: {({name: reading.notes.told for name, reading in self._readings.items()})}"
+
+    async def end(self) -> None:
+        for peer in self._peers.values():
+            peer.client.close()
+        for publish in self._publishes.values():
+            publish.cancel()
+        for peer in self._peers.values():
+            await peer.client.wait_closed()
+            await peer.cable.close()
+        await asyncio.to_thread(self._server.remove)
+
+    async def do_start_server(self, step: Step) -> None:
+        await asyncio.to_thread(self._server.start)
+        for peer in self._peers.values():
+            if not peer.is_away:
+                peer.client.nudge()
+                await peer.client.ready()
+
+    async def do_kill_server(self, step: Step) -> None:
+        await self._without_server(self._server.kill)
+
+    async def do_stop_server(self, step: Step) -> None:
+        await self._without_server(self._server.stop)
+
+    async def do_connect(self, step: Step) -> None:
+        cable = await Cable.open(self._server.port)
+        nodes = [cable.url if node == "server" else "ws://127.0.0.1:1" for node in step.get("nodes", ["server"])]
+        tokens = list(step.get("tokens", []))
+        token = (lambda refused: tokens.pop(0)) if tokens else step.get("token")
+        peer = Peer(client_of(nodes, token=token), cable)
+        self._peers[step["client"]] = peer
+        await self._settle(peer.client.ready(), step)
+        assert tokens == [], "not every token was asked for"
+
+    async def do_close(self, step: Step) -> None:
+        peer = self._peer(step)
+        peer.is_away = True
+        peer.client.close()
+
+    async def do_cut(self, step: Step) -> None:
+        peer = self._peer(step)
+        peer.is_away = True
+        peer.cable.cut()
+        await enters(peer.client, "waiting")
+
+    async def do_mute(self, step: Step) -> None:
+        peer = self._peer(step)
+        peer.is_away = True
+        peer.cable.mute()
+
+    async def do_mend(self, step: Step) -> None:
+        peer = self._peer(step)
+        peer.cable.cut()
+        await enters(peer.client, "waiting")
+        peer.cable.mend()
+        peer.is_away = False
+        peer.client.nudge()
+        await peer.client.ready()
+
+    async def do_subscribe(self, step: Step) -> None:
+        client = self._peer(step).client
+        names = {"from": "start", "positions": "positions", "conflation": "conflation", "name": "name"}
+        options = {name: self._replaced(step[member]) for member, name in names.items() if member in step}
+        subscription = client.subscribe(step["selectors"], **options)
+        self._readings[step["as"]] = Reading(subscription, client, Notes(subscription, _event))
+        await self._settle(subscription.ready(), step)
+
+    async def do_unsubscribe(self, step: Step) -> None:
+        self._reading(step).subscription.unsubscribe()
+
+    async def do_save_positions(self, step: Step) -> None:
+        self._captured[f"${step['as']}"] = self._reading(step).subscription.positions
+
+    async def do_publish(self, step: Step) -> None:
+        options: dict[str, Any] = {name: step[name] for name in ("key", "expect") if name in step}
+        if "text" in step:
+            data, options["kind"] = step["text"], "text"
+        elif "base64" in step:
+            data = base64.b64decode(step["base64"])
+        else:
+            data = step["data"]
+        publish = asyncio.ensure_future(self._peer(step).client.publish(step["topic"], data, **options))
+        if "as" not in step:
+            return await self._settle(publish, step)
+        self._publishes[step["as"]] = publish
+        # A task begins later: here it is said in the order of the steps.
+        await asyncio.sleep(0)
+
+    async def do_answered(self, step: Step) -> None:
+        await self._settle(self._publishes[step["of"]], step)
+
+    async def do_http_publish(self, step: Step) -> None:
+        await asyncio.to_thread(self._server.publish, step["body"])
+
+    async def do_history(self, step: Step) -> None:
+        members = ("after", "before", "last", "since", "limit")
+        page = {name: step[name] for name in members if name in step}
+        await self._settle(self._peer(step).client.history(step["topic"], **page), step)
+
+    async def do_acknowledge(self, step: Step) -> None:
+        positions = self._replaced(step["positions"])
+        await self._settle(self._peer(step).client.acknowledge(step["name"], positions), step)
+
+    async def do_expect(self, step: Step) -> None:
+        wanted = list(step["events"])
+        for actual in await self._reading(step).notes.take(len(wanted)):
+            found = next((one for one in wanted if self._matches(one, actual)), None)
+            expected = found if step.get("in_any_order") else wanted[0]
+            assert expected is not None and self._matches(expected, actual), f"expected {expected or wanted}, got {actual}"
+            wanted.remove(expected)
+
+    async def do_expect_nothing(self, step: Step) -> None:
+        reading = self._reading(step)
+        # The server answers in order: what it had to tell is told before the pong.
+        await reading.client.ping()
+        assert reading.notes.told == []
+
+    def _peer(self, step: Step) -> Peer:
+        return self._peers[step["client"]]
+
+    def _reading(self, step: Step) -> Reading:
+        return self._readings[step["subscription"]]
+
+    async def _without_server(self, end: Callable[[], None]) -> None:
+        connected = [peer.client for peer in self._peers.values() if peer.client.state == "connected"]
+        await asyncio.to_thread(end)
+        for client in connected:
+            await enters(client, "waiting")
+
+    async def _settle(self, awaitable: Awaitable[Any], step: Step) -> None:
+        """Waits for the answer, or for the refusal that the step expects."""
+        try:
+            answer = await awaitable
+        except TidegateError as error:
+            if "refused" not in step:
+                raise
+            assert error.code == step["refused"], f"expected {step['refused']}, got {error}"
+            return
+        assert "refused" not in step, f"expected {step['refused']}, got {answer}"
+        if "answer" in step:
+            actual = asdict(answer)
+            assert self._matches(step["answer"], actual), f"expected {step['answer']}, got {actual}"
+
+    def _replaced(self, value: Any) -> Any:
+        """A value of a step, with `$name` replaced by what was captured."""
+        if isinstance(value, dict):
+            return {key: self._replaced(inner) for key, inner in value.items()}
+        return self._captured[value] if isinstance(value, str) and value.startswith("$") else value
+
+    def _matches(self, expected: Any, actual: Any) -> bool:
+        """Whether `actual` has all that `expected` says; `$name` is captured, `!$name` is anything else."""
+        if isinstance(expected, str) and expected.startswith("!$"):
+            return bool(self._captured[expected[1:]] != actual)
+        if isinstance(expected, str) and expected.startswith("$"):
+            return bool(self._captured.setdefault(expected, actual) == actual)
+        if isinstance(expected, dict):
+            return isinstance(actual, dict) and all(
+                key in actual and self._matches(value, actual[key]) for key, value in expected.items()
+            )
+        if isinstance(expected, list):
+            return isinstance(actual, list) and len(actual) == len(expected) and all(map(self._matches, expected, actual))
+        # In Python, True is 1.
+        return bool(expected == actual) and isinstance(expected, bool) == isinstance(actual, bool)
+
+
+def _event(told: Any) -> dict[str, Any]:
+    """What the SDK told, as scenarios write it."""
+    if isinstance(told, TidegateError):
+        return {"event": "error", "code": told.code}
+    event = asdict(told)
+    if isinstance(told, Publication):
+        event["event"] = "snapshot" if told.is_snapshot else "update"
+        if told.kind == "text":
+            event["text"] = event.pop("data")
+        elif told.kind == "bytes":
+            event["base64"] = base64.b64encode(event.pop("data")).decode()
+    elif isinstance(told, Gap):
+        first = event.pop("from_")
+        event |= {"event": "gap"} if first is None else {"event": "gap", "from": first}
+    else:
+        event["event"] = "resumed"
+    return event

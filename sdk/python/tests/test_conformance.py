@@ -1,0 +1,35 @@
+"""Every shared scenario, against the real server."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance import known_verbs, run
+
+SCENARIOS = sorted(Path(__file__).resolve().parents[2].glob("conformance/scenarios/*.json"))
+
+
+def test_there_are_scenarios_and_their_verbs_are_known() -> None:
+    assert len(SCENARIOS) >= 34
+    verbs = {step["do"] for path in SCENARIOS for step in json.loads(path.read_text())["steps"]}
+    assert verbs <= known_verbs()
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+async def test_scenario(path: Path) -> None:
+    scenario: dict[str, Any] = json.loads(path.read_text())
+    await run(scenario)
+
+
+async def test_a_scenario_that_does_not_hold_fails_with_its_step() -> None:
+    wrong = [
+        {"do": "start_server"},
+        {"do": "connect", "client": "c"},
+        {"do": "subscribe", "client": "c", "as": "s", "selectors": ["a/b"]},
+        {"do": "publish", "client": "c", "topic": "a/b", "data": 1, "answer": {"sequence": 1}},
+        {"do": "expect", "subscription": "s", "events": [{"event": "update", "topic": "a/b", "data": True}]},
+    ]
+    with pytest.raises(AssertionError, match="step 5.*'data': True.*got .*'sequence': 1"):
+        await run({"steps": wrong})
