@@ -13,6 +13,7 @@ test: ## Installs what the tests need and runs all of them.
 	./tests/e2e/run
 	./tests/conformance/autobahn
 	./sdk/typescript/test
+	./sdk/python/test
 
 check: ## What a machine can check: format, lints, floors, licences, links.
 	$(CARGO) xtask check

@@ -331,10 +331,13 @@ impl<E: Encoder> Hub<E> {
     /// Where a topic that is known here stands, and the oldest publication that memory holds.
     pub fn standing(&self, topic: &TopicName) -> Option<(Position, Option<&Publication>)> {
         let topic = self.topics.get(self.topics.find(topic.as_str())?)?;
+        if !topic.is_live {
+            return None;
+        }
         let oldest = topic.history.as_deref().and_then(History::oldest);
         let oldest = oldest.or_else(|| topic.withheld().next());
         let position = Position { sequence: topic.newest_known(), ..self.position(topic) };
-        topic.is_live.then_some((position, oldest))
+        Some((position, oldest))
     }
 
     /// What memory holds of a topic after `sequence`, oldest first.

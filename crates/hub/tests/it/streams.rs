@@ -329,3 +329,19 @@ fn a_session_that_lags_gets_its_subscriptions_of_higher_priority_first() {
     assert_eq!(rest, expected, "all of it came");
     assert_eq!(told[from..from + 10], expected[..10], "{told:?}");
 }
+
+#[test]
+fn where_a_topic_stands_is_not_known_before_its_home_answered() {
+    let mut node = Node::new(2, Limits::default(), Vec::new(), 100);
+    for shard in 0..2 {
+        let reader = node.open(shard, SINGLE, 1 << 20);
+        node.subscribe(reader, &["a", "b", "c"], Start::Snapshot);
+    }
+    for name in ["a", "b", "c", "d"] {
+        let topic = node.topic(name);
+        for hub in &node.hubs {
+            assert_eq!(hub.standing(&topic), None, "{name}");
+            assert_eq!(hub.value(&topic), None, "{name}");
+        }
+    }
+}
