@@ -15,6 +15,9 @@ from server import Server
 from tidegate import Client, Gap, Publication, Subscription, TidegateError
 
 Step = dict[str, Any]
+# Options of `subscribe` that the SDK calls as the protocol does.
+OPTIONS = ("positions", "conflation", "name", "interval_ms", "priority", "filter", "delta")
+
 STEP_SECONDS = 10
 
 
@@ -125,7 +128,7 @@ class Runner:
 
     async def do_subscribe(self, step: Step) -> None:
         client = self._peer(step).client
-        names = {"from": "start", "positions": "positions", "conflation": "conflation", "name": "name"}
+        names = {"from": "start"} | {name: name for name in OPTIONS}
         options = {name: self._replaced(step[member]) for member, name in names.items() if member in step}
         subscription = client.subscribe(step["selectors"], **options)
         self._readings[step["as"]] = Reading(subscription, client, Notes(subscription, _event))
