@@ -34,7 +34,7 @@ impl Subscription {
 
     /// What to say to read on from `positions`.
     fn resumed(&self, positions: &[(TopicName, Position)]) -> Subscribe {
-        let start = if self.was_live { Start::All } else { self.wanted.start };
+        let start = if self.was_live { Start::All } else { self.wanted.start.clone() };
         let own = positions.iter().filter(|(topic, _)| self.reads(topic));
         Subscribe { start, positions: own.cloned().collect(), ..self.wanted.clone() }
     }

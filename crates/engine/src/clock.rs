@@ -35,8 +35,16 @@ impl Clock {
 
 /// Eight bytes that nobody can guess, from the operating system.
 pub fn random_seed() -> u64 {
-    let mut bytes = [0; 8];
+    u64::from_ne_bytes(random_bytes())
+}
+
+/// Bytes that nobody can guess.
+///
+/// # Panics
+/// The operating system has none.
+pub fn random_bytes<const COUNT: usize>() -> [u8; COUNT] {
+    let mut bytes = [0; COUNT];
     let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
-    assert_eq!(filled, Ok(8), "the operating system has random bytes");
-    u64::from_ne_bytes(bytes)
+    assert_eq!(filled, Ok(COUNT), "the operating system has random bytes");
+    bytes
 }

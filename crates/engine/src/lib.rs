@@ -16,7 +16,7 @@ mod sys;
 mod thread;
 mod tun;
 
-pub use clock::{Clock, Reading, random_seed};
+pub use clock::{Clock, Reading, random_bytes, random_seed};
 pub use epoll::{EpollIo, EpollOptions};
 pub use hiccups::Hiccups;
 pub use io::{Io, IoCounters, IoEvent, Received, Sent, Socket};

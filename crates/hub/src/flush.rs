@@ -137,8 +137,11 @@ impl<E: Encoder> Hub<E> {
         self.run_timers();
         self.cut_batches();
         let mut left = budget;
-        // Sessions that catch up may take half, so that those in step keep their latency.
-        let share = budget.div_ceil(2).max(1);
+        // Sessions that catch up may take half, and a small part of it while a batch is on its way to those
+        // in step, so that these keep their latency.
+        const PART_BESIDE_BATCHES: usize = 8;
+        let part = if self.flush.active.is_empty() { 2 } else { PART_BESIDE_BATCHES };
+        let share = budget.div_ceil(part).max(1);
         for _ in 0..self.flush.queue.len() {
             if budget - left >= share {
                 break;

@@ -23,7 +23,7 @@ use crate::options::OptionsTable;
 use crate::page::PageWanted;
 use crate::reader::Interest;
 use crate::selector_tree::SelectorTree;
-use crate::session::{Session, SessionTable};
+use crate::session::{Membership, Session, SessionTable};
 use crate::subscribe::PendingJoin;
 use crate::throttle::Throttle;
 use crate::timers::Timers;
@@ -274,6 +274,12 @@ impl<E: Encoder> Hub<E> {
     pub fn answers_bytes(&self, session: SessionIndex) -> usize {
         let session = self.sessions.get(session);
         session.and_then(|known| known.outgoing.as_ref()).map_or(0, |out| out.bytes.len())
+    }
+
+    /// Whether a subscription of a session is yet to be answered: its topics' homes are asked.
+    pub fn awaits_topics(&self, session: SessionIndex) -> bool {
+        let session = self.sessions.get(session);
+        session.is_some_and(|known| known.memberships.iter().any(Membership::is_waiting))
     }
 
     /// Hears that a session's connection takes bytes again.

@@ -68,6 +68,11 @@ impl Membership {
         (self.slot == BEHIND && self.cursor != NOT_STARTED).then_some(self.cursor)
     }
 
+    /// Whether its audience does not know all its topics yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.slot == BEHIND && self.cursor == NOT_STARTED
+    }
+
     pub(crate) fn fall_behind(&mut self, cursor: u64) {
         (self.slot, self.cursor) = (BEHIND, cursor);
     }

@@ -1,8 +1,9 @@
 //! Subscribing and unsubscribing: which audience a session is in, and where it starts to read.
 
 use model::{
-    AckLevel, Code, CommandId, Event, GapReason, Position, Refusal, Selector, Sequence, Start,
-    Subscribe, SubscribeOptions, Subscribed, SubscribedTopic, TopicName, Unsubscribe,
+    AckLevel, Code, CommandId, Event, GapReason, Position, Publication, Refusal, Selector,
+    Sequence, Since, Start, Subscribe, SubscribeOptions, Subscribed, SubscribedTopic, TopicName,
+    Unsubscribe,
 };
 
 use crate::audience::AudienceKey;
@@ -13,6 +14,7 @@ use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
 use crate::options::{Manner, OptionsIndex};
 use crate::replay::{ReplayGap, ReplayTopic};
 use crate::session::Membership;
+use crate::topic::Topic;
 
 /// A session that waits for its audience's topics.
 #[derive(Debug)]
@@ -353,7 +355,7 @@ impl<E: Encoder> Hub<E> {
             let name = &self.topics.at(index).name;
             let is_plain = selectors.iter().any(|selector| selector.as_str() == name.as_str());
             let position = positions.iter().find(|(topic, _)| topic == name).map(|(_, at)| at);
-            let (mut wanted, described) = self.start_of(index, start, position);
+            let (mut wanted, described) = self.start_of(index, &start, position);
             if is_plain {
                 topics.push(described);
             }
@@ -376,7 +378,7 @@ impl<E: Encoder> Hub<E> {
     fn start_of(
         &self,
         index: TopicIndex,
-        start: Start,
+        start: &Start,
         position: Option<&Position>,
     ) -> (ReplayTopic, SubscribedTopic) {
         let topic = self.topics.at(index);
@@ -420,12 +422,49 @@ impl<E: Encoder> Hub<E> {
             (None, Start::Snapshot) => newest_first,
             (None, Start::Now) => topic.head,
             (None, Start::All) => Sequence::START,
-            (None, Start::Last(count)) => topic.head.back(count).max(kept_after),
+            (None, Start::Last(count)) => topic.head.back(*count).max(kept_after),
+            (None, Start::Since(since)) => {
+                let after = self.place_since(topic, since, kept_after);
+                gap = after.err().map(|reason| ReplayGap { from: None, reason });
+                after.unwrap_or(kept_after)
+            }
         };
         let described = SubscribedTopic { start: after, recovered, ..self.describe(index) };
         let reason = GapReason::History;
         let announce = false;
         (ReplayTopic { topic: index, after, gap, reason, announce, recovered }, described)
+    }
+
+    /// The place after which a topic's publications are not older than a moment, or why some of them cannot be
+    /// had any more. Where only the value is kept nobody expects what it replaced.
+    fn place_since(
+        &self,
+        topic: &Topic,
+        since: &Since,
+        kept_after: Sequence,
+    ) -> Result<Sequence, GapReason> {
+        let epoch = self.topics.epoch(topic.epoch);
+        if topic.head > Sequence::START
+            && since.epochs.as_ref().is_some_and(|known| !known.contains(epoch))
+        {
+            return Err(GapReason::Epoch);
+        }
+        let Some(history) = topic.history.as_deref() else { return Ok(kept_after) };
+        let is_wanted = |kept: &&Publication| kept.unix_ms() >= since.unix_ms;
+        let Some(first) = history.iter().find(is_wanted) else { return Ok(topic.head) };
+        let after = first.sequence().back(1);
+        let is_oldest = history.oldest().is_some_and(|it| it.sequence() == first.sequence());
+        let policy = self.policy(topic.policy);
+        match policy.ack {
+            // The store may have more of that time.
+            AckLevel::Disk if is_oldest => Ok(kept_after),
+            AckLevel::Memory
+                if is_oldest && after > Sequence::START && policy.history_count > 1 =>
+            {
+                Err(GapReason::History)
+            }
+            _ => Ok(after),
+        }
     }
 
     /// The topics that a list of selectors selects now: those named, and those revealed.

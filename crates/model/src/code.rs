@@ -39,6 +39,10 @@ codes! {
     GoingAway = 4000, "going_away", 503;
     /// A shard's mailbox was full at that moment.
     Busy = 4001, "busy", 503;
+    /// There is no such session any more: open another, and go on from the last positions.
+    NoSession = 4002, "no_session", 404;
+    /// A response went on for as long as one may: ask again, and go on from the last positions.
+    ResponseRolled = 4003, "response_rolled", 503;
 
     /// The server holds as many connections as it may.
     TooManyConnections = 4100, "too_many_connections", 503;

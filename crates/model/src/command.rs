@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Conflation, Draft, HistoryQuery, Position, Rates, Selector, TopicName};
+use crate::{Conflation, Draft, Epoch, HistoryQuery, Position, Rates, Selector, TopicName};
 
 /// A number by which a peer recognises the answer to its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,7 +131,7 @@ impl DeltaKind {
 }
 
 /// Where reading starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Start {
     /// With the newest publication, if one is kept.
     #[default]
@@ -142,6 +142,18 @@ pub enum Start {
     Last(u64),
     /// With the first publication there ever was; what is not kept any more is a gap.
     All,
+    /// With the first that is not older than a moment.
+    Since(Since),
+}
+
+/// A moment to read from. The clocks of several shards and nodes differ a little: who resumes by time should
+/// go back some seconds more, and gets the publications of these twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Since {
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+    /// The epochs that were under way then, if they are known: topics of another one have a gap.
+    pub epochs: Option<Arc<[Epoch]>>,
 }
 
 /// A wish to read no more.

@@ -17,8 +17,12 @@ pub enum Event {
         node: String,
         /// The server's version.
         version: String,
+        /// Of a session over plain HTTP: what names it in requests, and proves that they are its owner's.
+        key: Option<String>,
         /// Bytes that one payload may have.
         payload_bytes_max: usize,
+        /// Bytes that one message to us may have.
+        message_bytes_max: usize,
     },
     /// Answers `subscribe`, before the first publication of it.
     Subscribed(Subscribed),
@@ -84,6 +88,26 @@ pub enum Event {
         /// How long to wait before the next attempt, in milliseconds.
         retry_after_ms: u64,
     },
+}
+
+impl Event {
+    /// Its name on the wire.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Welcome { .. } => "welcome",
+            Self::Subscribed(_) => "subscribed",
+            Self::Unsubscribed { .. } => "unsubscribed",
+            Self::Lag { .. } => "lag",
+            Self::Topic(_) => "topic",
+            Self::Gap(_) => "gap",
+            Self::Published { .. } => "published",
+            Self::Refused { .. } => "refused",
+            Self::History { .. } => "history",
+            Self::Acknowledged { .. } => "acknowledged",
+            Self::Pong { .. } => "pong",
+            Self::Closing { .. } => "closing",
+        }
+    }
 }
 
 /// The answer to `subscribe`.

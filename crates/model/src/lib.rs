@@ -20,8 +20,8 @@ mod topic;
 pub use access::{Action, Anonymous, Principal};
 pub use code::{Advice, Code, Refusal};
 pub use command::{
-    Acknowledge, Command, CommandId, DeltaKind, Hello, Publish, Start, Subscribe, SubscribeOptions,
-    SubscriberName, Unsubscribe,
+    Acknowledge, Command, CommandId, DeltaKind, Hello, Publish, Since, Start, Subscribe,
+    SubscribeOptions, SubscriberName, Unsubscribe,
 };
 pub use event::{Event, Gap, GapReason, Subscribed, SubscribedTopic};
 pub use history::{HistoryPage, HistoryQuery, HistoryStart};

@@ -71,7 +71,7 @@ limits! {
     /// Bytes in one payload.
     payload_bytes_max: usize = 1 << 20;
     /// Bytes in one WebSocket message from a peer, all its fragments together.
-    message_bytes_max: usize = (1 << 20) + 4096;
+    message_bytes_max: usize = 3 << 19;
     /// Bytes in an HTTP request head.
     head_bytes_max: usize = 16 << 10;
     /// Header fields in an HTTP request head.
@@ -135,6 +135,18 @@ limits! {
     ping_after_ms: Duration = Duration::from_secs(25);
     /// Milliseconds of silence after which a peer counts as gone.
     silence_ms: Duration = Duration::from_secs(60);
+    /// Milliseconds after which a response that goes on is sent a sign of life.
+    stream_keep_alive_ms: Duration = Duration::from_secs(15);
+    /// Milliseconds that a response may go on; then its reader is told to ask again.
+    stream_ms_max: Duration = Duration::from_secs(3_600);
+    /// Bytes of padding that a reader may ask for, to get through proxies that hold back the first ones.
+    padding_bytes_max: usize = 64 << 10;
+    /// Milliseconds that a poll waits for something to tell.
+    poll_ms: Duration = Duration::from_secs(25);
+    /// Milliseconds after the last poll at which a session that is polled counts as gone.
+    poll_silence_ms: Duration = Duration::from_secs(30);
+    /// Bytes in the answer to one poll, beyond which the rest is left to the next.
+    poll_bytes_max: usize = 1 << 20;
     /// Milliseconds that a kept-alive HTTP connection may idle between requests.
     keep_alive_ms: Duration = Duration::from_secs(60);
 }

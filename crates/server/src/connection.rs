@@ -5,7 +5,10 @@ use std::sync::Arc;
 use hub::SessionIndex;
 use model::Principal;
 use protocol::http::{BodyReader, RequestHead};
+use protocol::native::Framing;
 use protocol::websocket::{Deflater, Inbound};
+
+use crate::asker::Asker;
 
 /// One connection.
 #[derive(Debug)]
@@ -30,6 +33,32 @@ pub(crate) enum State {
     Native(Native),
     /// A WebSocket that echoes.
     Echo(Box<Echo>),
+    /// A response that goes on.
+    Stream(Box<Stream>),
+    /// A session that is polled. It has no connection of its own.
+    Polled(Box<Polled>),
+}
+
+impl State {
+    /// What speaks the native dialect, however it is carried.
+    pub(crate) fn native(&self) -> Option<&Native> {
+        match self {
+            Self::Native(native) => Some(native),
+            Self::Stream(stream) => Some(&stream.native),
+            Self::Polled(polled) => Some(&polled.native),
+            Self::Head(_) | Self::Body(_) | Self::Answering(_) | Self::Echo(_) => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn native_mut(&mut self) -> Option<&mut Native> {
+        match self {
+            Self::Native(native) => Some(native),
+            Self::Stream(stream) => Some(&mut stream.native),
+            Self::Polled(polled) => Some(&mut polled.native),
+            Self::Head(_) | Self::Body(_) | Self::Answering(_) | Self::Echo(_) => None,
+        }
+    }
 }
 
 /// A request whose body is arriving.
@@ -51,7 +80,30 @@ pub(crate) struct Answering {
     pub is_whole: bool,
 }
 
-/// A WebSocket that speaks the native dialect.
+/// A response that goes on: Server-Sent Events, or lines.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub native: Native,
+    pub framing: Framing,
+    /// When it began, in whole seconds.
+    pub opened_at: u32,
+}
+
+/// A session that is polled.
+#[derive(Debug)]
+pub(crate) struct Polled {
+    pub native: Native,
+    /// The poll that waits for something to tell.
+    pub asker: Option<Asker>,
+    /// What the next answer will say.
+    pub unsent: Vec<u8>,
+    /// The number of the last answer.
+    pub batch: u64,
+    /// The last answer, until it is known to have arrived.
+    pub told: Vec<u8>,
+}
+
+/// A session of the native dialect.
 #[derive(Debug)]
 pub(crate) struct Native {
     pub session: SessionIndex,

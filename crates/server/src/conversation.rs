@@ -5,7 +5,7 @@ use model::{
     Action, Code, Command, CommandId, Event, Hello, Principal, Refusal, Selector, SubscribeOptions,
 };
 use protocol::native::binary::{self, Decoded, IsBinary};
-use protocol::native::{Undecoded, json};
+use protocol::native::{Framing, Undecoded, json};
 use protocol::websocket::{
     Deflater, FrameError, Message, MessageWriter, Opcode, Role, Unread, encode_close, encode_pong,
 };
@@ -86,13 +86,10 @@ impl<I: Io> Shard<I> {
     }
 
     fn native(&mut self, socket: Socket) -> Option<&mut Native> {
-        match &mut self.connection(socket)?.state {
-            State::Native(native) => Some(native),
-            _ => None,
-        }
+        self.connection(socket)?.state.native_mut()
     }
 
-    fn handle_command(&mut self, socket: Socket, command: Decoded) {
+    pub(crate) fn handle_command(&mut self, socket: Socket, command: Decoded) {
         let Some(native) = self.native(socket) else { return };
         let (session, principal) = (native.session, native.principal.clone());
         let is_first = !std::mem::replace(&mut native.has_spoken, true);
@@ -164,10 +161,12 @@ impl<I: Io> Shard<I> {
             None => None,
         };
         let node = self.config.name.clone();
-        let payload_bytes_max = self.config.limits.payload_bytes_max;
+        let limits = &self.config.limits;
+        let (payload_bytes_max, message_bytes_max) =
+            (limits.payload_bytes_max, limits.message_bytes_max);
         let Some(connection) = self.connection(socket) else { return Ok(()) };
         let serial = connection.serial;
-        let State::Native(native) = &mut connection.state else { return Ok(()) };
+        let Some(native) = connection.state.native_mut() else { return Ok(()) };
         let session = native.session;
         if let Some(principal) = principal {
             native.principal = principal;
@@ -184,7 +183,9 @@ impl<I: Io> Shard<I> {
             session: session_name,
             node,
             version: VERSION.into(),
+            key: (manner.framing != Framing::WebSocket).then(|| self.session_key(socket, serial)),
             payload_bytes_max,
+            message_bytes_max,
         };
         self.hub.tell(session, &welcome);
         Ok(())
@@ -209,10 +210,17 @@ impl<I: Io> Shard<I> {
         self.refusals += 1;
         let refusal = refusal.clone();
         let mut close = Vec::new();
-        encode_close(close_code, &refusal.text, &mut close);
+        match Manner::of(self.hub.encoding(session)).framing {
+            Framing::WebSocket => encode_close(close_code, &refusal.text, &mut close),
+            framing => Self::encode_stream_end(framing, &mut close),
+        }
         // What came after it would look like a hole to a client that was closed for its slowness.
         self.hub.end_reading(session);
-        self.hub.tell(session, &Event::Closing { refusal, retry_after_ms: RETRY_AFTER_MS });
+        let retry_after_ms = match refusal.code {
+            Code::ResponseRolled => 0,
+            _ => RETRY_AFTER_MS,
+        };
+        self.hub.tell(session, &Event::Closing { refusal, retry_after_ms });
         self.hub.tell_bytes(session, &close);
         self.end_native(socket);
     }
@@ -289,11 +297,11 @@ fn echo_message(
     }
 }
 
-fn check_filter(options: &SubscribeOptions) -> Result<(), Refusal> {
+pub(crate) fn check_filter(options: &SubscribeOptions) -> Result<(), Refusal> {
     options.filter.as_deref().map_or(Ok(()), |text| compile(text).map(drop))
 }
 
-fn check_read(principal: &Principal, selectors: &[Selector]) -> Result<(), Refusal> {
+pub(crate) fn check_read(principal: &Principal, selectors: &[Selector]) -> Result<(), Refusal> {
     let may = |selector: &Selector| principal.may(Action::Subscribe, selector);
     let Some(refused) = selectors.iter().find(|selector| !may(selector)) else {
         return Ok(());

@@ -3,17 +3,18 @@
 use std::cell::RefCell;
 
 use hub::{Delta, Encoder, EncodingIndex, Form, Payloads, Record};
-use model::{DeltaKind, Event, Publication, TopicName};
-use protocol::native::{DeltaRef, Encoding, MessageBuilder};
+use model::{DeltaKind, Epoch, Event, Publication, TopicName};
+use protocol::native::{DeltaRef, Encoding, Framing, MessageBuilder, RecordHead, join_epochs};
 use protocol::websocket::{Deflater, WINDOW_BITS};
 
 use crate::config::CompressionConfig;
 use crate::payloads::{Filter, PayloadReader, compile, difference, entity};
 
-/// How a session is spoken to: its encoding, and whether its messages are compressed.
+/// How a session is spoken to: its encoding, what stands around its messages, and whether they are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Manner {
     pub encoding: Encoding,
+    pub framing: Framing,
     pub is_deflated: bool,
     /// Large payloads come in pieces.
     pub has_fragments: bool,
@@ -22,32 +23,47 @@ pub(crate) struct Manner {
 /// In the hub's name for it: beside the number of the encoding.
 const DEFLATED: u8 = 0x80;
 const FRAGMENTS: u8 = 0x40;
+const CHUNK: u8 = 0x20;
+const BARE: u8 = 0x10;
 
 impl Manner {
     /// The hub's name for it.
     pub(crate) fn index(self) -> EncodingIndex {
         let deflated = if self.is_deflated { DEFLATED } else { 0 };
         let fragments = if self.has_fragments { FRAGMENTS } else { 0 };
-        EncodingIndex(self.encoding as u8 | deflated | fragments)
+        let framing = match self.framing {
+            Framing::WebSocket => 0,
+            Framing::Chunk => CHUNK,
+            Framing::Bare => BARE,
+        };
+        EncodingIndex(self.encoding as u8 | framing | deflated | fragments)
     }
 
     /// What is behind the hub's name.
     pub(crate) fn of(index: EncodingIndex) -> Self {
-        let encoding = Encoding::from_number(index.0 & !(DEFLATED | FRAGMENTS));
+        let encoding = Encoding::from_number(index.0 & !(DEFLATED | FRAGMENTS | CHUNK | BARE));
         let encoding = encoding.expect("the hub only knows encodings that it was given");
+        let framing = match (index.0 & CHUNK != 0, index.0 & BARE != 0) {
+            (true, _) => Framing::Chunk,
+            (_, true) => Framing::Bare,
+            (false, false) => Framing::WebSocket,
+        };
         Self {
             encoding,
+            framing,
             is_deflated: index.0 & DEFLATED != 0,
             has_fragments: index.0 & FRAGMENTS != 0,
         }
     }
 }
 
-/// Turns the hub's records into WebSocket messages of the native dialect.
+/// Turns the hub's records into messages of the native dialect.
 pub(crate) struct NativeEncoder {
     payloads: PayloadReader,
     deflater: RefCell<Deflater>,
     deflate_bytes_min: usize,
+    /// The epochs under way, as they stand in the ids of Server-Sent Events.
+    epochs: String,
 }
 
 /// A message being written, and whether it is to be compressed.
@@ -57,9 +73,11 @@ pub(crate) struct OpenMessage {
 }
 
 impl NativeEncoder {
-    pub(crate) fn new(config: &CompressionConfig) -> Self {
+    /// An encoder of a server that gives positions in `epochs`.
+    pub(crate) fn new(config: &CompressionConfig, epochs: &[Epoch]) -> Self {
         let deflater = RefCell::new(Deflater::new(config.level, WINDOW_BITS));
-        Self { payloads: PayloadReader::new(), deflater, deflate_bytes_min: config.bytes_min }
+        let (payloads, epochs) = (PayloadReader::new(), join_epochs(epochs));
+        Self { payloads, deflater, deflate_bytes_min: config.bytes_min, epochs }
     }
 }
 
@@ -105,8 +123,8 @@ impl Encoder for NativeEncoder {
     }
 
     fn begin(&self, encoding: EncodingIndex, out: &mut Vec<u8>) -> OpenMessage {
-        let Manner { encoding, is_deflated, .. } = Manner::of(encoding);
-        OpenMessage { builder: MessageBuilder::begin(encoding, out), is_deflated }
+        let Manner { encoding, framing, is_deflated, .. } = Manner::of(encoding);
+        OpenMessage { builder: MessageBuilder::begin(encoding, framing, out), is_deflated }
     }
 
     fn append(&self, message: &mut OpenMessage, record: Record<'_>, out: &mut Vec<u8>) {
@@ -117,7 +135,7 @@ impl Encoder for NativeEncoder {
         {
             message.is_deflated &= compress;
         }
-        append_record(encoding, record, out);
+        self.append_record(encoding, record, out);
     }
 
     fn append_made(
@@ -133,7 +151,7 @@ impl Encoder for NativeEncoder {
     }
 
     fn record(&self, encoding: EncodingIndex, record: Record<'_>, out: &mut Vec<u8>) {
-        append_record(Manner::of(encoding).encoding, record, out);
+        self.append_record(Manner::of(encoding).encoding, record, out);
     }
 
     fn finish(&self, message: OpenMessage, out: &mut Vec<u8>) {
@@ -147,7 +165,31 @@ impl Encoder for NativeEncoder {
     }
 }
 
-fn append_record(encoding: Encoding, record: Record<'_>, out: &mut Vec<u8>) {
+impl NativeEncoder {
+    fn append_record(&self, encoding: Encoding, record: Record<'_>, out: &mut Vec<u8>) {
+        let start = encoding.begin_record(head_of(record), &self.epochs, out);
+        append_json_or_binary(encoding, record, out);
+        encoding.end_record(start, out);
+    }
+}
+
+fn head_of(record: Record<'_>) -> RecordHead<'_> {
+    let place = |publication: &Publication| (publication.sequence(), publication.unix_ms());
+    match record {
+        Record::Publication { publication, .. } => {
+            RecordHead::Publication(publication.sequence(), publication.unix_ms())
+        }
+        Record::Delta { publication, .. } => RecordHead::Other("delta", Some(place(publication))),
+        Record::Fragment { publication, piece, .. } => {
+            let is_last = piece.end == publication.payload().len();
+            RecordHead::Other("fragment", is_last.then(|| place(publication)))
+        }
+        Record::Topic(_) => RecordHead::Other("topic", None),
+        Record::Event(event) => RecordHead::Other(event.name(), None),
+    }
+}
+
+fn append_json_or_binary(encoding: Encoding, record: Record<'_>, out: &mut Vec<u8>) {
     match record {
         Record::Publication { topic, number, publication, form, .. } => {
             let is_next = form == Form::Short;

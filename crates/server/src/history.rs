@@ -9,7 +9,6 @@ use model::{
 };
 use tokio::sync::oneshot;
 
-use crate::connection::{Connection, State};
 use crate::mail::ShardMail;
 use crate::shard::Shard;
 
@@ -97,7 +96,7 @@ impl<I: Io> Shard<I> {
             }
             HistoryAsker::Session { socket, serial, id, topic, .. } => {
                 let connection = self.connection(socket).filter(|open| open.serial == serial);
-                if let Some(Connection { state: State::Native(native), .. }) = connection {
+                if let Some(native) = connection.and_then(|open| open.state.native()) {
                     let session = native.session;
                     self.hub.tell(session, &Event::History { id, topic, page });
                 }
@@ -119,7 +118,7 @@ impl<I: Io> Shard<I> {
                 self.answer_history(asker, HistoryPage { position, after, publications });
             }
             PendingRead::Session { shard, page } if shard == self.index => {
-                self.hub.handle_page(page, publications);
+                self.handle_page(page, publications);
             }
             PendingRead::Session { shard, page } => {
                 self.mail_to(shard, ShardMail::Page { page, publications });
@@ -127,9 +126,20 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    /// Gets the pages that sessions of this shard need to read on.
+    /// Hears a page for a session of this shard.
+    pub(crate) fn handle_page(&mut self, page: PageTicket, publications: Vec<Publication>) {
+        self.pages_under_way -= 1;
+        self.hub.handle_page(page, publications);
+    }
+
+    /// Gets the pages that sessions of this shard need to read on. Those that cannot be sent soon are
+    /// asked for later: a storm of them would stand before what is new in the mailbox.
     pub(crate) fn fetch_pages(&mut self) {
-        while let Some(PageWanted { page, topic, after, count }) = self.hub.poll_page() {
+        const UNDER_WAY_MAX: usize = 64;
+        while self.pages_under_way < UNDER_WAY_MAX
+            && let Some(PageWanted { page, topic, after, count }) = self.hub.poll_page()
+        {
+            self.pages_under_way += 1;
             let home = home_shard(&topic, self.shard_count);
             let from = self.index;
             if home == from {

@@ -8,16 +8,17 @@ use protocol::http::{
     BodyLen, BodyReader, RequestHead, encode_chunk, encode_last_chunk, encode_refusal,
     encode_response_head, parse_head,
 };
-use protocol::native::Encoding;
+use protocol::native::{Encoding, Framing};
 use protocol::websocket::{
-    Deflate, Deflater, Inbound, Subprotocol, WINDOW_BITS, accept_handshake, accept_plain_handshake,
+    Deflate, Deflater, Subprotocol, WINDOW_BITS, accept_handshake, accept_plain_handshake,
     encode_handshake_response,
 };
 
-use crate::connection::{Answering, Arriving, Connection, Echo, Native, State};
+use crate::connection::{Answering, Arriving, Connection, Echo, State};
 use crate::encoder::Manner;
 use crate::mail::{Response, ShardMail};
 use crate::shard::Shard;
+use crate::stream::is_session_path;
 
 const WEBSOCKET_PATH: &str = "/v1/ws";
 const ECHO_PATH: &str = "/diagnostics/echo";
@@ -34,7 +35,7 @@ impl<I: Io> Shard<I> {
             }
             State::Body(_) => self.handle_body(socket, bytes),
             State::Answering(answering) => answering.early.extend_from_slice(bytes),
-            State::Native(_) | State::Echo(_) => {}
+            State::Native(_) | State::Echo(_) | State::Stream(_) | State::Polled(_) => {}
         }
     }
 
@@ -95,6 +96,9 @@ impl<I: Io> Shard<I> {
         let State::Body(arriving) = state else { return };
         let Arriving { head, body } = *arriving;
         self.http_requests += 1;
+        if is_session_path(head.path()) && head.method != "OPTIONS" {
+            return self.handle_session_request(socket, &head, &body.into_body());
+        }
         if let Err(refusal) = self.hand_on(socket, serial, head, body.into_body(), keep_alive) {
             self.refuse_http(socket, &refusal);
         }
@@ -184,7 +188,7 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn check_origin(&self, head: &RequestHead) -> Result<(), Refusal> {
+    pub(crate) fn check_origin(&self, head: &RequestHead) -> Result<(), Refusal> {
         let Some(origin) = head.field("origin") else { return Ok(()) };
         if self.access.origin_allowed(origin, head.field("host").unwrap_or("")) {
             return Ok(());
@@ -222,27 +226,19 @@ impl<I: Io> Shard<I> {
         // Fewer bits would need a compressor for each size of window.
         let is_full = |deflate: &Deflate| deflate.window_bits == WINDOW_BITS;
         handshake.deflate = handshake.deflate.filter(is_full);
-        let manner =
-            Manner { encoding, is_deflated: handshake.deflate.is_some(), has_fragments: false };
-        let session = self.hub.open_session(socket.0, manner.index());
-        self.hub.set_rates(session, principal.rates, self.now);
+        let (framing, is_deflated) = (Framing::WebSocket, handshake.deflate.is_some());
+        let manner = Manner { encoding, framing, is_deflated, has_fragments: false };
+        let native = self.open_session(socket, manner, &principal);
         let mut answer = Vec::new();
         encode_handshake_response(&handshake, &mut answer);
-        self.hub.tell_bytes(session, &answer);
+        self.hub.tell_bytes(native.session, &answer);
         if let Some(connection) = self.connection(socket) {
-            connection.state = State::Native(Native {
-                session,
-                inbound: Inbound::default(),
-                principal,
-                has_spoken: false,
-                is_pinged: false,
-                is_closing: false,
-            });
+            connection.state = State::Native(native);
         }
         self.handle_rest(socket, rest);
     }
 
-    fn check_room(&self) -> Result<(), Refusal> {
+    pub(crate) fn check_room(&self) -> Result<(), Refusal> {
         let sessions_max = self.sessions_max;
         if self.hub.session_count() < sessions_max {
             return Ok(());
@@ -319,6 +315,7 @@ impl Answer for MailedAnswer {
         match body {
             BodyLen::Bytes(_) => out.extend_from_slice(&bytes),
             BodyLen::Chunked => encode_chunk(&bytes, &mut out),
+            BodyLen::UntilClosed => out.extend_from_slice(&bytes),
         }
         self.mail(out, false).map_err(|_| bytes)?;
         if let Some((_, head)) = &mut self.framing {

@@ -5,26 +5,33 @@
 
 mod access;
 mod api;
+mod asker;
 pub mod config;
 mod connection;
 mod conversation;
 mod encoder;
 mod history;
 mod http;
+mod key;
 mod mail;
 mod memory;
 mod payloads;
+mod poll;
 mod publish;
 mod server;
 mod shard;
 mod store;
+mod stream;
 mod subscribers;
 mod sweep;
 
 pub use access::Access;
+pub use asker::Asker;
 pub use config::Config;
+pub use key::{Secret, SessionPlace};
 pub use mail::ShardMail;
 pub use memory::SharedPressure;
 pub use server::{Server, StartError};
 pub use shard::{Shard, ShardParts, moment};
 pub use store::DiskParts;
+pub use stream::SessionRequest;

@@ -8,6 +8,7 @@ use model::{
 };
 
 use crate::history::HistoryAsker;
+use crate::stream::SessionRequest;
 
 /// A message to a shard.
 #[derive(Debug)]
@@ -98,6 +99,8 @@ pub enum ShardMail {
     Question(Question),
     /// Bytes of an answer to an ordinary HTTP request.
     Response(Response),
+    /// A request about a session of this shard that came on another shard's connection.
+    SessionRequest(Box<SessionRequest>),
     /// The server is stopping.
     Stop,
 }

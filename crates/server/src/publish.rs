@@ -12,7 +12,6 @@ use protocol::native::binary::{self, IsBinary};
 use protocol::websocket::{MessageWriter, Opcode};
 use tokio::sync::oneshot;
 
-use crate::connection::{Connection, State};
 use crate::history::HistoryAsker;
 use crate::mail::{Appended, ShardMail};
 use crate::shard::Shard;
@@ -116,9 +115,7 @@ impl<I: Io> Shard<I> {
             }
             PendingPublish::Session { socket, serial, id, is_binary } => {
                 let connection = self.connection(socket).filter(|open| open.serial == serial);
-                let Some(Connection { state: State::Native(native), .. }) = connection else {
-                    return;
-                };
+                let Some(native) = connection.and_then(|open| open.state.native()) else { return };
                 let session = native.session;
                 self.answer_publish(session, id, is_binary, result);
             }
@@ -185,12 +182,10 @@ impl<I: Io> Shard<I> {
 
     fn shown_slow(&self, slow: SlowSession) -> Slow {
         let SlowSession { link, lag_ms, lag_bytes, lag_count, topic, is_throttled } = slow;
-        let connection = self.connections.get(link as usize);
+        let connection = self.open_connection(Socket(link));
         let serial = connection.map_or(0, |open| open.serial);
-        let principal = match connection.map(|open| &open.state) {
-            Some(State::Native(native)) => native.principal.name.clone(),
-            _ => String::new(),
-        };
+        let native = connection.and_then(|open| open.state.native());
+        let principal = native.map_or_else(String::new, |native| native.principal.name.clone());
         let session = self.session_name(serial);
         Slow { session, principal, lag_ms, lag_bytes, lag_count, topic, is_throttled }
     }

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use crate::access::Access;
 use crate::api::MailedShards;
 use crate::config::Config;
+use crate::key::Secret;
 use crate::mail::ShardMail;
 use crate::memory::{Governor, SharedPressure};
 use crate::shard::{Shard, ShardParts, moment};
@@ -73,6 +74,7 @@ struct Common {
     access: Arc<Access>,
     clock: Clock,
     epoch: Epoch,
+    secret: Secret,
     shard_count: u16,
     peers: Vec<MailSender<ShardMail>>,
     api: mpsc::Sender<admin::Exchange>,
@@ -113,6 +115,7 @@ impl Server {
             access: Arc::clone(&access),
             clock,
             epoch: Epoch::new(&epoch),
+            secret: engine::random_bytes(),
             shard_count,
             peers: peers.clone(),
             api,
@@ -263,6 +266,7 @@ fn run_shard(
         peers: common.peers.clone(),
         api: Some(common.api.clone()),
         epoch: common.epoch.clone(),
+        secret: common.secret,
         disk,
         pressure: common.pressure.clone(),
         now: moment(common.clock.now()),

@@ -17,11 +17,13 @@ use tokio::sync::mpsc;
 
 use crate::access::Access;
 use crate::config::Config;
-use crate::connection::{Connection, State};
+use crate::connection::{Connection, Native, State};
 use crate::encoder::NativeEncoder;
 use crate::history::PendingRead;
+use crate::key::Secret;
 use crate::mail::ShardMail;
 use crate::memory::SharedPressure;
+use crate::poll;
 use crate::publish::PendingPublish;
 use crate::store::DiskParts;
 use crate::subscribers::Subscribers;
@@ -37,6 +39,8 @@ pub struct Shard<I> {
     memory: MemoryBackbone,
     pub(crate) disk: Option<DiskBackbone<Box<dyn Store>>>,
     pub(crate) connections: Chunks<Connection>,
+    /// Sessions that are polled: they have no socket.
+    pub(crate) polled: Slab<Connection>,
     /// Sockets of which more may be received than was: their events were told already.
     unread: VecDeque<Socket>,
     /// Connections about HTTP, and some that were: the sweep drops those that became sessions.
@@ -45,9 +49,12 @@ pub struct Shard<I> {
     pub(crate) closing: Vec<Closing>,
     pub(crate) pending: Slab<PendingPublish>,
     pub(crate) reads: Slab<PendingRead>,
+    /// Pages that sessions of this shard wait for.
+    pub(crate) pages_under_way: usize,
     pub(crate) subscribers: Subscribers,
     pub(crate) inflater: Inflater,
     pub(crate) epoch: Epoch,
+    pub(crate) secret: Secret,
     mailbox: MailReceiver<ShardMail>,
     pub(crate) peers: Vec<MailSender<ShardMail>>,
     /// Mail that found no room, per shard, in order. Only what must not be lost waits here.
@@ -99,6 +106,8 @@ pub struct ShardParts<I> {
     pub api: Option<mpsc::Sender<Exchange>>,
     /// The epoch of positions given by this process; never used before.
     pub epoch: Epoch,
+    /// What proves the keys of sessions over plain HTTP.
+    pub secret: Secret,
     /// Its share of the durable store, if there is one.
     pub disk: Option<DiskParts>,
     /// How short memory is.
@@ -138,11 +147,22 @@ fn open_disk(
 
 struct Wire<'a, I> {
     io: &'a mut I,
+    polled: &'a mut Slab<Connection>,
+    poll_bytes_max: usize,
+    /// Polled sessions that were told something.
+    told: Vec<Socket>,
     broken: Vec<Socket>,
 }
 
 impl<I: Io> Outlet for Wire<'_, I> {
     fn send(&mut self, link: u32, bytes: &[u8]) -> hub::Sent {
+        if let Some(index) = poll::polled_index(Socket(link)) {
+            let sent = poll::take(self.polled.get_mut(index), bytes, self.poll_bytes_max);
+            if sent == hub::Sent::Taken(bytes.len()) {
+                self.told.push(Socket(link));
+            }
+            return sent;
+        }
         match self.io.send(Socket(link), bytes) {
             engine::Sent::Bytes(taken) => hub::Sent::Taken(taken),
             engine::Sent::Closed => {
@@ -167,6 +187,7 @@ impl<I: Io> Shard<I> {
             peers,
             api,
             epoch,
+            secret,
             disk,
             pressure,
             now,
@@ -180,7 +201,9 @@ impl<I: Io> Shard<I> {
             default_policy: TopicPolicy::default(),
         };
         let memory = MemoryBackbone::new(epoch.clone(), &config.limits);
-        let mut hub = Hub::new(options, NativeEncoder::new(&config.compression));
+        let of_store = disk.as_ref().map(|disk| disk.epoch.clone());
+        let epochs: Vec<Epoch> = [epoch.clone()].into_iter().chain(of_store).collect();
+        let mut hub = Hub::new(options, NativeEncoder::new(&config.compression, &epochs));
         let disk = disk.map(|parts| open_disk(parts, &config, &mut hub, now));
         Self {
             io,
@@ -190,14 +213,17 @@ impl<I: Io> Shard<I> {
             memory,
             disk,
             connections: Chunks::default(),
+            polled: Slab::new(),
             unread: VecDeque::new(),
             requests: Vec::new(),
             closing: Vec::new(),
             pending: Slab::new(),
             reads: Slab::new(),
+            pages_under_way: 0,
             subscribers: Subscribers::default(),
             inflater: Inflater::default(),
             epoch: epoch.clone(),
+            secret,
             mailbox,
             waiting: peers.iter().map(|_| VecDeque::new()).collect(),
             peers,
@@ -282,9 +308,8 @@ impl<I: Io> Shard<I> {
     }
 
     fn open(&mut self, socket: Socket) {
-        self.serials = self.serials.wrapping_add(1);
         let connection = Connection {
-            serial: self.serials,
+            serial: self.next_serial(),
             heard_at: self.now.coarse_seconds(),
             state: State::Head(Vec::new()),
         };
@@ -292,8 +317,23 @@ impl<I: Io> Shard<I> {
         self.connections.put(socket.0 as usize, connection);
     }
 
+    pub(crate) fn next_serial(&mut self) -> u32 {
+        self.serials = self.serials.wrapping_add(1);
+        self.serials
+    }
+
     pub(crate) fn connection(&mut self, socket: Socket) -> Option<&mut Connection> {
-        self.connections.get_mut(socket.0 as usize)
+        match poll::polled_index(socket) {
+            Some(index) => self.polled.get_mut(index),
+            None => self.connections.get_mut(socket.0 as usize),
+        }
+    }
+
+    pub(crate) fn open_connection(&self, socket: Socket) -> Option<&Connection> {
+        match poll::polled_index(socket) {
+            Some(index) => self.polled.get(index),
+            None => self.connections.get(socket.0 as usize),
+        }
     }
 
     fn receive(&mut self, socket: Socket) {
@@ -325,8 +365,8 @@ impl<I: Io> Shard<I> {
     fn may_read(&mut self, socket: Socket) -> bool {
         let answers_bytes_max = self.config.limits.answers_bytes_max;
         match self.connections.get(socket.0 as usize) {
-            Some(Connection { state: State::Native(native), .. }) => {
-                self.hub.answers_bytes(native.session) < answers_bytes_max
+            Some(Connection { state: State::Native(Native { session, .. }), .. }) => {
+                self.hub.answers_bytes(*session) < answers_bytes_max
             }
             Some(Connection { state: State::Answering(answering), .. }) => {
                 answering.early.len() < self.config.limits.body_bytes_max
@@ -361,37 +401,53 @@ impl<I: Io> Shard<I> {
                 connection.heard_at = now;
                 self.handle_echo(socket, bytes);
             }
+            // Nothing is asked on a connection whose answer goes on.
+            State::Stream(_) | State::Polled(_) => {}
         }
     }
 
     fn handle_writable(&mut self, socket: Socket) {
         let Some(connection) = self.connection(socket) else { return };
         match &connection.state {
-            State::Native(native) => {
-                let session = native.session;
-                self.hub.handle_writable(session);
-            }
             State::Answering(_) => self.send_answer(socket),
             State::Echo(_) => self.send_echo(socket),
-            State::Head(_) | State::Body(_) => {}
+            other => {
+                if let Some(session) = other.native().map(|native| native.session) {
+                    self.hub.handle_writable(session);
+                }
+            }
         }
     }
 
     /// Forgets a connection and closes its socket.
     pub(crate) fn drop_connection(&mut self, socket: Socket) {
-        let Some(connection) = self.connections.take(socket.0 as usize) else { return };
-        if let State::Native(native) = connection.state {
+        let polled = poll::polled_index(socket);
+        let connection = match polled {
+            Some(index) => self.polled.try_remove(index),
+            None => self.connections.take(socket.0 as usize),
+        };
+        let Some(connection) = connection else { return };
+        if let Some(native) = connection.state.native() {
             self.hub.close_session(native.session);
         }
-        self.io.close(socket);
+        match polled {
+            Some(_) => self.end_polled(connection),
+            None => self.io.close(socket),
+        }
     }
 
     fn flush(&mut self) -> bool {
-        let mut wire = Wire { io: &mut self.io, broken: Vec::new() };
+        let mut wire = Wire {
+            io: &mut self.io,
+            polled: &mut self.polled,
+            poll_bytes_max: self.config.limits.poll_bytes_max,
+            told: Vec::new(),
+            broken: Vec::new(),
+        };
         let has_more = self.hub.flush(&mut wire, SENDS_PER_TURN, self.now);
-        for socket in wire.broken {
-            self.drop_connection(socket);
-        }
+        let Wire { told, broken, .. } = wire;
+        told.into_iter().for_each(|socket| self.answer_told_poll(socket));
+        broken.into_iter().for_each(|socket| self.drop_connection(socket));
         has_more
     }
 
@@ -468,9 +524,7 @@ impl<I: Io> Shard<I> {
                 ShardMail::FetchPage { from, page, topic, after, count } => {
                     self.fetch_page(from, page, &topic, after, count);
                 }
-                ShardMail::Page { page, publications } => {
-                    self.hub.handle_page(page, publications);
-                }
+                ShardMail::Page { page, publications } => self.handle_page(page, publications),
                 ShardMail::ReadPositions { from, slot, topic } => {
                     let positions = self.positions_of_name(&topic);
                     self.mail_to(from, ShardMail::Positions { slot, positions });
@@ -483,6 +537,7 @@ impl<I: Io> Shard<I> {
                 ShardMail::History { asker, page } => self.answer_history(asker, page),
                 ShardMail::Question(question) => self.handle_question(question),
                 ShardMail::Response(response) => self.handle_response(response),
+                ShardMail::SessionRequest(request) => self.handle_own_session_request(*request),
                 ShardMail::Stop => self.stop(),
             }
         }
@@ -555,12 +610,14 @@ impl<I: Io> Shard<I> {
     fn finish_closing(&mut self) {
         for closing in std::mem::take(&mut self.closing) {
             let Closing { socket, serial, until } = closing;
-            let connection = self.connections.get(socket.0 as usize);
+            let connection = self.open_connection(socket);
             let Some(connection) = connection.filter(|open| open.serial == serial) else {
                 continue;
             };
             let is_done = match &connection.state {
-                State::Native(native) => self.hub.answers_bytes(native.session) == 0,
+                State::Native(Native { session, .. }) => self.hub.answers_bytes(*session) == 0,
+                State::Stream(stream) => self.hub.answers_bytes(stream.native.session) == 0,
+                State::Polled(polled) => self.hub.answers_bytes(polled.native.session) == 0,
                 State::Echo(echo) => echo.unsent.is_empty(),
                 State::Answering(answering) => answering.unsent.is_empty() && answering.is_whole,
                 State::Head(_) | State::Body(_) => true,
@@ -577,13 +634,12 @@ impl<I: Io> Shard<I> {
         self.is_stopping = true;
         let text = "the server is stopping; come back, or go to another node";
         let refusal = Refusal::new(Code::GoingAway, text);
-        for index in 0..self.connections.end() {
-            let socket = Socket(index as u32);
-            match self.connections.get(index).map(|connection| &connection.state) {
-                Some(State::Native(_)) => {
-                    self.close_native(socket, &refusal, refusal.code.number());
-                }
-                Some(_) => self.close_soon(socket),
+        let polled: Vec<Socket> = self.polled_sockets().collect();
+        let connected = (0..self.connections.end()).map(|index| Socket(index as u32));
+        for socket in connected.chain(polled) {
+            match self.open_connection(socket).map(|connection| connection.state.native()) {
+                Some(Some(_)) => self.close_native(socket, &refusal, refusal.code.number()),
+                Some(None) => self.close_soon(socket),
                 None => {}
             }
         }

@@ -16,7 +16,6 @@ use model::{
 use protocol::native::json;
 use slab::Slab;
 
-use crate::connection::{Connection, State};
 use crate::mail::ShardMail;
 use crate::publish::PendingPublish;
 use crate::shard::Shard;
@@ -132,7 +131,7 @@ impl<I: Io> Shard<I> {
             return;
         };
         let connection = self.connection(socket).filter(|open| open.serial == serial);
-        let Some(Connection { state: State::Native(native), .. }) = connection else { return };
+        let Some(native) = connection.and_then(|open| open.state.native()) else { return };
         let session = native.session;
         for (topic, position) in positions {
             let is_read = wanted.selectors.iter().any(|s| s.matches(topic.as_str()));
@@ -224,7 +223,7 @@ impl<I: Io> Shard<I> {
         result: Result<(), Refusal>,
     ) {
         let connection = self.connection(socket).filter(|open| open.serial == serial);
-        let Some(Connection { state: State::Native(native), .. }) = connection else { return };
+        let Some(native) = connection.and_then(|open| open.state.native()) else { return };
         let session = native.session;
         match (result, id) {
             (Ok(()), None) => {}

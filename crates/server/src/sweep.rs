@@ -15,6 +15,8 @@ enum Verdict {
     Idle,
     Ping,
     Silent,
+    KeepAlive,
+    Roll,
 }
 
 /// Seconds in which every session is looked at once: often enough for limits of this many times that.
@@ -29,21 +31,23 @@ impl<I: Io> Shard<I> {
         for (socket, serial) in requests {
             let is_it = |connection: &&mut Connection| connection.serial == serial;
             let Some(connection) = self.connection(socket).filter(is_it) else { continue };
-            if matches!(connection.state, State::Native(_)) {
+            if connection.state.native().is_some() {
                 continue;
             }
             self.requests.push((socket, serial));
             self.look_at(socket, now);
         }
+        self.sweep_polled(now);
         let limits = &self.config.limits;
-        let shortest = limits.ping_after_ms.min(limits.silence_ms).as_secs();
+        let shortest =
+            limits.ping_after_ms.min(limits.silence_ms).min(limits.stream_keep_alive_ms).as_secs();
         let period = (shortest / LOOKS_PER_LIMIT).clamp(1, 60) as usize;
         let end = self.connections.end();
         let share = end.div_ceil(period);
         let first = (now as usize % period) * share;
         for index in first..(first + share).min(end) {
             let socket = Socket(index as u32);
-            if matches!(self.connection(socket), Some(Connection { state: State::Native(_), .. })) {
+            if self.connection(socket).is_some_and(|open| open.state.native().is_some()) {
                 self.look_at(socket, now);
             }
         }
@@ -59,6 +63,8 @@ impl<I: Io> Shard<I> {
                 self.refuse_http(socket, &Refusal::new(Code::SlowRequest, text));
             }
             Some(Verdict::Ping) => self.ping(socket),
+            Some(Verdict::KeepAlive) => self.keep_alive(socket),
+            Some(Verdict::Roll) => self.roll(socket),
             Some(Verdict::Silent) => {
                 let text = "closing: nothing was heard for silence_ms, not even a pong; \
                             connect again";
@@ -75,8 +81,10 @@ impl<I: Io> Shard<I> {
         let limits = &self.config.limits;
         let (request, keep_alive) = (limits.request_ms, limits.keep_alive_ms);
         let (ping_after, silence) = (limits.ping_after_ms, limits.silence_ms);
+        let (keep_stream_alive, stream) = (limits.stream_keep_alive_ms, limits.stream_ms_max);
         let connection = self.connection(socket)?;
-        let quiet = Duration::from_secs(u64::from(now.saturating_sub(connection.heard_at)));
+        let since = |at: u32| Duration::from_secs(u64::from(now.saturating_sub(at)));
+        let quiet = since(connection.heard_at);
         match &connection.state {
             State::Head(early) if early.is_empty() => (quiet > keep_alive).then_some(Verdict::Idle),
             State::Head(_) | State::Body(_) => (quiet > request).then_some(Verdict::Slow),
@@ -85,7 +93,10 @@ impl<I: Io> Shard<I> {
             State::Native(native) if native.is_closing => None,
             State::Native(_) if quiet > silence => Some(Verdict::Silent),
             State::Native(native) if quiet > ping_after && !native.is_pinged => Some(Verdict::Ping),
-            State::Native(_) => None,
+            State::Native(_) | State::Polled(_) => None,
+            State::Stream(response) if response.native.is_closing => None,
+            State::Stream(response) if since(response.opened_at) > stream => Some(Verdict::Roll),
+            State::Stream(_) => (quiet >= keep_stream_alive).then_some(Verdict::KeepAlive),
         }
     }
 

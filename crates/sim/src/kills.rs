@@ -152,6 +152,7 @@ impl World {
                 peers: senders.clone(),
                 api: None,
                 epoch: Epoch::new("memory"),
+                secret: [0; 32],
                 disk: Some(DiskParts { store, epoch: Epoch::new("disk"), topics }),
                 pressure: server::SharedPressure::default(),
                 now: self.now(),

@@ -92,6 +92,7 @@ impl World {
                 peers: peers.clone(),
                 api: None,
                 epoch: Epoch::new("sim"),
+                secret: [0; 32],
                 disk: None,
                 pressure: server::SharedPressure::default(),
                 now: Moment { elapsed: Duration::ZERO, unix_ms: 0 },

@@ -7,21 +7,20 @@
 //! made durable. fjall drops what follows a damaged place in its journal without a word; the mark shows it.
 
 mod open;
+mod reader;
 mod writer;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use fjall::Keyspace;
-use model::{Limits, Publication, Sequence};
+use model::{Limits, Publication};
 
 pub use self::open::{HeldInMemory, OpenError, Opened, open};
+use self::reader::{Reader, Reading};
 use self::writer::Writer;
-use crate::record::{self, key_of};
 use crate::{ReadWanted, Record, Store, StoredTopic, Written};
 
 /// What a shard hears from the store.
@@ -49,13 +48,6 @@ pub struct Log {
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Reading {
-    shard: usize,
-    ticket: u64,
-    topic_number: u64,
-    wanted: ReadWanted,
-}
-
 impl Log {
     /// Starts the threads of an opened store; `deliver` has a way to each shard.
     ///
@@ -77,7 +69,7 @@ impl Log {
             .spawn(move || Writer { files, deliver, due }.run(&incoming))?;
         let reader = std::thread::Builder::new()
             .name("store-reader".into())
-            .spawn(move || run_reader(&kept, &wanted, &to_readers))?;
+            .spawn(move || Reader::new(kept, to_readers).run(&wanted))?;
         Ok((Self { records, reads, next_topic, threads: vec![writer, reader] }, topics))
     }
 
@@ -129,38 +121,4 @@ impl Store for LogStore {
         // If the reader is gone the server is stopping, and nobody waits for the answer.
         let _ = self.reads.send(reading);
     }
-}
-
-/// Readings that wait, beyond which the reader rests as long as each took: who sends what is new goes first.
-const READINGS_MANY: usize = 32;
-/// How long it rests at most.
-const REST_MAX: Duration = Duration::from_millis(5);
-
-/// Reads pages. In a storm it takes half of a core at most. (A low priority would do that, too, but whoever
-/// waits for a lock that it holds would wait for the rest of the storm.)
-fn run_reader(records: &Keyspace, readings: &Receiver<Reading>, deliver: &[Deliver]) {
-    let mut waiting = VecDeque::new();
-    while let Some(reading) = waiting.pop_front().or_else(|| readings.recv().ok()) {
-        waiting.extend(readings.try_iter());
-        let began = Instant::now();
-        read_page(records, &reading, deliver);
-        if waiting.len() > READINGS_MANY {
-            std::thread::sleep(began.elapsed().min(REST_MAX));
-        }
-    }
-}
-
-fn read_page(records: &Keyspace, reading: &Reading, deliver: &[Deliver]) {
-    let Reading { shard, ticket, topic_number, wanted } = reading;
-    let last = key_of(*topic_number, Sequence::MAX);
-    let range = records.range(key_of(*topic_number, wanted.after.next())..=last);
-    let mut found = range
-        .map_while(|entry| {
-            let (key, value) = entry.into_inner().ok()?;
-            // What is damaged was told when the store was opened: reading ends before it.
-            record::read(&key, &value).ok().map(|stored| stored.publication)
-        })
-        .skip_while(|publication| publication.unix_ms() < wanted.since_ms);
-    let publications = crate::take_page(&mut found, wanted.count);
-    deliver[*shard](StoreMail::Read { ticket: *ticket, publications });
 }

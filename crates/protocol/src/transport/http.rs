@@ -24,6 +24,12 @@ impl RequestHead {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// The names and values of the target's query, decoded.
+    pub fn query(&self) -> Vec<(String, String)> {
+        let query = self.target.split_once('?').map_or("", |(_, query)| query);
+        form_urlencoded::parse(query.as_bytes()).into_owned().collect()
+    }
+
     /// The target without its query.
     pub fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or("")
@@ -269,6 +275,8 @@ pub enum BodyLen {
     Bytes(u64),
     /// It comes in chunks.
     Chunked,
+    /// It goes on until the connection is closed, for peers of HTTP/1.0.
+    UntilClosed,
 }
 
 /// Appends a response head. `fields` come before those that delimit the body.
@@ -287,6 +295,7 @@ pub fn encode_response_head(
     match body {
         BodyLen::Bytes(count) => line(&format!("content-length: {count}\r\n")),
         BodyLen::Chunked => line("transfer-encoding: chunked\r\n"),
+        BodyLen::UntilClosed => {}
     }
     line(if keep_alive { "\r\n" } else { "connection: close\r\n\r\n" });
 }
@@ -299,6 +308,38 @@ pub fn encode_chunk(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
+}
+
+/// A chunk being written at the end of a buffer, its size left open until it is known. RFC 9112, section 7.1.
+#[derive(Debug)]
+pub struct ChunkWriter {
+    start: usize,
+}
+
+/// Room for a chunk's size, with leading zeros, and the end of its line.
+const SIZE_LINE: usize = 8 + 2;
+
+impl ChunkWriter {
+    /// Opens a chunk; what is appended to `out` from now on is in it.
+    pub fn begin(out: &mut Vec<u8>) -> Self {
+        let start = out.len();
+        out.extend_from_slice(b"00000000\r\n");
+        Self { start }
+    }
+
+    /// Closes the chunk. An empty one, which would end the body, is taken back.
+    pub fn finish(self, out: &mut Vec<u8>) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut size = out.len() - self.start - SIZE_LINE;
+        if size == 0 {
+            return out.truncate(self.start);
+        }
+        for digit in out[self.start..self.start + SIZE_LINE - 2].iter_mut().rev() {
+            *digit = DIGITS[size & 15];
+            size >>= 4;
+        }
+        out.extend_from_slice(b"\r\n");
+    }
 }
 
 /// Appends the end of a chunked body.
@@ -329,6 +370,7 @@ fn reason(status: u16) -> &'static str {
     match status {
         101 => "Switching Protocols",
         200 => "OK",
+        202 => "Accepted",
         204 => "No Content",
         304 => "Not Modified",
         400 => "Bad Request",
@@ -382,6 +424,28 @@ mod tests {
             let refusal = parse_head(text.as_bytes(), &limits).expect_err(text);
             assert!(refusal.text.contains(part), "{text}: {refusal}");
         }
+    }
+
+    #[test]
+    fn a_chunk_says_how_long_it_is() {
+        let mut out = b"before".to_vec();
+        let writer = ChunkWriter::begin(&mut out);
+        out.extend_from_slice(&[b'x'; 300]);
+        writer.finish(&mut out);
+        ChunkWriter::begin(&mut out).finish(&mut out);
+        assert!(out.starts_with(b"before0000012c\r\nxxx") && out.ends_with(b"xxx\r\n"));
+        let head = head("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let mut body = BodyReader::new(&head, &Limits::default()).expect("chunked");
+        encode_last_chunk(&mut out);
+        body.handle_bytes(&out["before".len()..]).expect("well formed");
+        assert!(body.is_done() && body.into_body() == [b'x'; 300]);
+    }
+
+    #[test]
+    fn a_query_is_decoded() {
+        let head = head("GET /a?topic=a%2Fb+c&topic=%23&x HTTP/1.1\r\n\r\n");
+        let pairs = [("topic", "a/b c"), ("topic", "#"), ("x", "")];
+        assert_eq!(head.query(), pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
     fn check_body(fields: &str, body: &str, expected: Result<&str, &str>) {

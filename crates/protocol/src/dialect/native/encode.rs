@@ -3,6 +3,7 @@
 use model::{Event, Publication, TopicName};
 
 use super::{DeltaRef, binary, json};
+use crate::http::ChunkWriter;
 use crate::websocket::{Deflater, MessageWriter, Opcode};
 
 /// How a session is spoken to.
@@ -17,28 +18,42 @@ pub enum Encoding {
     Binary = 2,
     /// Binary, several records a message.
     BinaryBatch = 3,
+    /// JSON, a line for each record.
+    Lines = 4,
+    /// JSON in Server-Sent Events of one topic: the id is the place in it.
+    Events = 5,
+    /// JSON in Server-Sent Events of several topics: the id is the time.
+    EventsOfMany = 6,
 }
 
 impl Encoding {
     /// The encoding with this number.
     pub fn from_number(number: u8) -> Option<Self> {
-        [Self::Json, Self::JsonBatch, Self::Binary, Self::BinaryBatch]
-            .get(usize::from(number))
-            .copied()
+        const ALL: [Encoding; 7] = [
+            Encoding::Json,
+            Encoding::JsonBatch,
+            Encoding::Binary,
+            Encoding::BinaryBatch,
+            Encoding::Lines,
+            Encoding::Events,
+            Encoding::EventsOfMany,
+        ];
+        ALL.get(usize::from(number)).copied()
     }
 
     /// Whether a message may hold several records.
     pub fn batches(self) -> bool {
-        matches!(self, Self::JsonBatch | Self::BinaryBatch)
+        !matches!(self, Self::Json | Self::Binary)
     }
 
     /// The same with batches, or without.
     pub fn with_batch(self, batch: bool) -> Self {
-        match (self.is_binary(), batch) {
-            (false, false) => Self::Json,
-            (false, true) => Self::JsonBatch,
-            (true, false) => Self::Binary,
-            (true, true) => Self::BinaryBatch,
+        match (self, batch) {
+            (Self::Json | Self::JsonBatch, false) => Self::Json,
+            (Self::Json | Self::JsonBatch, true) => Self::JsonBatch,
+            (Self::Binary | Self::BinaryBatch, false) => Self::Binary,
+            (Self::Binary | Self::BinaryBatch, true) => Self::BinaryBatch,
+            (Self::Lines | Self::Events | Self::EventsOfMany, _) => self,
         }
     }
 
@@ -105,22 +120,45 @@ impl Encoding {
     }
 }
 
-/// A WebSocket message being written at the end of a buffer.
+/// What stands around each message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// A WebSocket frame.
+    #[default]
+    WebSocket,
+    /// A chunk of an HTTP response. RFC 9112, section 7.1.
+    Chunk,
+    /// Nothing: records say themselves where they end.
+    Bare,
+}
+
+/// A message being written at the end of a buffer.
 #[derive(Debug)]
 pub struct MessageBuilder {
     encoding: Encoding,
-    writer: MessageWriter,
+    frame: Frame,
     is_empty: bool,
+}
+
+#[derive(Debug)]
+enum Frame {
+    WebSocket(MessageWriter),
+    Chunk(ChunkWriter),
+    Bare,
 }
 
 impl MessageBuilder {
     /// Opens a message.
-    pub fn begin(encoding: Encoding, out: &mut Vec<u8>) -> Self {
-        let writer = MessageWriter::begin(out);
+    pub fn begin(encoding: Encoding, framing: Framing, out: &mut Vec<u8>) -> Self {
+        let frame = match framing {
+            Framing::WebSocket => Frame::WebSocket(MessageWriter::begin(out)),
+            Framing::Chunk => Frame::Chunk(ChunkWriter::begin(out)),
+            Framing::Bare => Frame::Bare,
+        };
         if encoding == Encoding::JsonBatch {
             out.push(b'[');
         }
-        Self { encoding, writer, is_empty: true }
+        Self { encoding, frame, is_empty: true }
     }
 
     /// Makes room for the next record, which is then appended to `out` in this encoding.
@@ -135,16 +173,26 @@ impl MessageBuilder {
     /// Closes the message.
     pub fn finish(self, out: &mut Vec<u8>) {
         let opcode = self.end_payload(out);
-        self.writer.finish(opcode, out);
+        match self.frame {
+            Frame::WebSocket(writer) => writer.finish(opcode, out),
+            Frame::Chunk(writer) => writer.finish(out),
+            Frame::Bare => {}
+        }
     }
 
-    /// The same, compressed if its payload has at least `bytes_min`.
+    /// The same, compressed if it is a WebSocket message whose payload has at least `bytes_min`.
     pub fn finish_deflated(self, deflater: &mut Deflater, bytes_min: usize, out: &mut Vec<u8>) {
-        let opcode = self.end_payload(out);
-        if self.writer.payload_len(out) < bytes_min {
-            self.writer.finish(opcode, out);
-        } else {
-            self.writer.finish_deflated(opcode, deflater, out);
+        match self.frame {
+            Frame::WebSocket(_) => {
+                let opcode = self.end_payload(out);
+                let Frame::WebSocket(writer) = self.frame else { return };
+                if writer.payload_len(out) < bytes_min {
+                    writer.finish(opcode, out);
+                } else {
+                    writer.finish_deflated(opcode, deflater, out);
+                }
+            }
+            Frame::Chunk(_) | Frame::Bare => self.finish(out),
         }
     }
 
@@ -163,7 +211,7 @@ mod tests {
     #[test]
     fn batches_are_arrays_in_json() {
         let mut out = Vec::new();
-        let mut message = MessageBuilder::begin(Encoding::JsonBatch, &mut out);
+        let mut message = MessageBuilder::begin(Encoding::JsonBatch, Framing::WebSocket, &mut out);
         for _ in 0..2 {
             message.next_record(&mut out).append_event(&Event::Pong { id: None }, &mut out);
         }

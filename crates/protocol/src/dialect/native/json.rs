@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use model::{
     AckLevel, Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Draft, Epoch, Event,
     Gap, GapReason, Hello, HistoryPage, HistoryQuery, HistoryStart, Limits, Moment, Payload,
-    PayloadKind, Position, Publication, Publish, Rates, Refusal, Selector, Sequence, Start,
+    PayloadKind, Position, Publication, Publish, Rates, Refusal, Selector, Sequence, Since, Start,
     Subscribe, SubscribeOptions, Subscribed, SubscribedTopic, SubscriberName, TopicName,
     Unsubscribe,
 };
@@ -127,6 +127,7 @@ fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Ref
         Some(WireStart::Word(word)) if word == "now" => Start::Now,
         Some(WireStart::Word(word)) if word == "all" => Start::All,
         Some(WireStart::Last { last }) => Start::Last(*last),
+        Some(WireStart::Since { since }) => Start::Since(Since { unix_ms: *since, epochs: None }),
         Some(WireStart::Position(position)) => {
             let [only] = &selectors[..] else {
                 let why = "`from` is one position for several topics; use `positions`";
@@ -141,7 +142,7 @@ fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Ref
         Some(WireStart::Word(word)) => {
             return Err(bad_command(format!(
                 "`from` is `{word}`; say \"snapshot\", \"now\", \"all\", \
-                 {{\"last\":10}} or a position"
+                 {{\"last\":10}}, {{\"since\":milliseconds}} or a position"
             )));
         }
     };
@@ -350,11 +351,12 @@ fn wire_subscribe(id: Option<u64>, subscribe: &Subscribe) -> WireCommand<'_> {
     let interval_ms = interval.as_millis() as u64;
     WireCommand {
         topics: Some(subscribe.selectors.iter().map(|s| s.as_str().into()).collect()),
-        from: match subscribe.start {
+        from: match &subscribe.start {
             Start::Snapshot => None,
             Start::Now => Some(WireStart::Word("now".into())),
             Start::All => Some(WireStart::Word("all".into())),
-            Start::Last(last) => Some(WireStart::Last { last }),
+            Start::Last(last) => Some(WireStart::Last { last: *last }),
+            Start::Since(since) => Some(WireStart::Since { since: since.unix_ms }),
         },
         positions: wire_positions(&subscribe.positions),
         name: subscribe.name.as_ref().map(|name| name.as_str().into()),
@@ -413,32 +415,44 @@ pub fn append_event(event: &Event, out: &mut Vec<u8>) {
 }
 
 fn wire_event(event: &Event) -> WireEvent<'_> {
-    let of = |kind: &'static str, id: &Option<CommandId>| WireEvent {
-        kind: kind.into(),
+    let of = |id: &Option<CommandId>| WireEvent {
+        kind: event.name().into(),
         id: id.map(|id| id.0),
         ..WireEvent::default()
     };
     let texts =
         |selectors: &'_ [Selector]| selectors.iter().map(|s| s.to_string().into()).collect();
     match event {
-        Event::Welcome { id, session, node, version, payload_bytes_max } => WireEvent {
+        Event::Welcome {
+            id,
+            session,
+            node,
+            version,
+            key,
+            payload_bytes_max,
+            message_bytes_max,
+        } => WireEvent {
             session: Some(session.into()),
             node: Some(node.into()),
             version: Some(version.into()),
-            limits: Some(WireLimits { payload_bytes_max: *payload_bytes_max }),
-            ..of("welcome", id)
+            key: key.as_deref().map(Cow::Borrowed),
+            limits: Some(WireLimits {
+                payload_bytes_max: *payload_bytes_max,
+                message_bytes_max: *message_bytes_max,
+            }),
+            ..of(id)
         },
         Event::Subscribed(Subscribed { id, selectors, topics }) => WireEvent {
             selectors: Some(texts(selectors)),
             topics: Some(topics.iter().map(wire_topic).collect()),
-            ..of("subscribed", id)
+            ..of(id)
         },
         Event::Unsubscribed { id, selectors, has_lagged } => WireEvent {
             selectors: Some(texts(selectors)),
             reason: has_lagged.then(|| GapReason::Lagged.name().into()),
-            ..of("unsubscribed", id)
+            ..of(id)
         },
-        Event::Lag { ms } => WireEvent { ms: Some(*ms), ..of("lag", &None) },
+        Event::Lag { ms } => WireEvent { ms: Some(*ms), ..of(&None) },
         Event::Topic(topic) => WireEvent {
             topic: Some(topic.topic.as_str().into()),
             number: Some(topic.number),
@@ -446,7 +460,7 @@ fn wire_event(event: &Event) -> WireEvent<'_> {
             head: Some(topic.head.get()),
             start: Some(topic.start.get()),
             recovered: topic.recovered,
-            ..of("topic", &None)
+            ..of(&None)
         },
         Event::Gap(gap) => WireEvent {
             topic: Some(gap.topic.as_str().into()),
@@ -455,19 +469,19 @@ fn wire_event(event: &Event) -> WireEvent<'_> {
             from: gap.from.map(Sequence::get),
             to: Some(gap.to.get()),
             reason: Some(gap.reason.name().into()),
-            ..of("gap", &None)
+            ..of(&None)
         },
         Event::Published { id, topic, position, level } => WireEvent {
             topic: Some(topic.as_str().into()),
             epoch: Some(position.epoch.as_str().into()),
             sequence: Some(position.sequence.get()),
             level: Some(level.name().into()),
-            ..of("published", id)
+            ..of(id)
         },
         Event::Refused { id, refusal } => WireEvent {
             code: Some(refusal.code.number()),
             error: Some(refusal.text.as_str().into()),
-            ..of("refused", id)
+            ..of(id)
         },
         Event::History { id, topic, page } => WireEvent {
             topic: Some(topic.as_str().into()),
@@ -475,15 +489,15 @@ fn wire_event(event: &Event) -> WireEvent<'_> {
             head: Some(page.position.sequence.get()),
             start: Some(page.after.get()),
             publications: Some(page.publications.iter().map(wire_kept).collect()),
-            ..of("history", id)
+            ..of(id)
         },
-        Event::Acknowledged { id } => of("acknowledged", id),
-        Event::Pong { id } => of("pong", id),
+        Event::Acknowledged { id } => of(id),
+        Event::Pong { id } => of(id),
         Event::Closing { refusal, retry_after_ms } => WireEvent {
             code: Some(refusal.code.number()),
             error: Some(refusal.text.as_str().into()),
             retry_after_ms: Some(*retry_after_ms),
-            ..of("closing", &None)
+            ..of(&None)
         },
     }
 }
@@ -720,6 +734,8 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
             session: wire.session?.into_owned(),
             node: wire.node?.into_owned(),
             version: wire.version?.into_owned(),
+            key: wire.key.map(Cow::into_owned),
+            message_bytes_max: wire.limits.as_ref().map_or(0, |limits| limits.message_bytes_max),
             payload_bytes_max: wire.limits?.payload_bytes_max,
         },
         "subscribed" => Event::Subscribed(Subscribed {

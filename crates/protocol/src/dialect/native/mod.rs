@@ -4,11 +4,15 @@
 
 pub mod binary;
 mod encode;
+mod events;
 pub mod json;
+mod opening;
 mod varint;
 mod wire;
 
-pub use encode::{Encoding, MessageBuilder};
+pub use encode::{Encoding, Framing, MessageBuilder};
+pub use events::{EventId, EventPlace, RecordHead, join_epochs};
+pub use opening::{Opening, decode_commands, decode_opening};
 
 use model::{CommandId, DeltaKind, Event, PayloadKind, Refusal, Sequence};
 

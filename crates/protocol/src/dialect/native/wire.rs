@@ -68,12 +68,13 @@ pub(super) struct WireCommand<'a> {
     pub messages_per_second: Option<u32>,
 }
 
-/// `"snapshot"`, `"now"`, `{"last":N}` or a position.
+/// `"snapshot"`, `"now"`, `{"last":N}`, `{"since":N}` or a position.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub(super) enum WireStart {
     Word(String),
     Last { last: u64 },
+    Since { since: u64 },
     Position(WirePosition),
 }
 
@@ -97,6 +98,8 @@ pub(super) struct WireEvent<'a> {
     pub node: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub version: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<WireLimits>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -174,6 +177,9 @@ pub(super) struct WireKept<'a> {
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct WireLimits {
     pub payload_bytes_max: usize,
+    /// Not told by the first servers.
+    #[serde(default)]
+    pub message_bytes_max: usize,
 }
 
 #[derive(Debug, Deserialize, Serialize)]

@@ -1,0 +1,208 @@
+//! The thread that reads pages.
+//!
+//! Many sessions that come back at once read the same records: for as long as readings go on, pages are kept
+//! and shared. A record never changes, so a page stays true; only its end may be out of date, and whoever
+//! reads on from there asks again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use fjall::Keyspace;
+use model::{Publication, Sequence};
+
+use super::{Deliver, StoreMail};
+use crate::ReadWanted;
+use crate::record::{self, key_of};
+
+/// A wish to read.
+pub(super) struct Reading {
+    pub shard: usize,
+    pub ticket: u64,
+    pub topic_number: u64,
+    pub wanted: ReadWanted,
+}
+
+/// Readings that wait, beyond which the reader rests as long as each took: who sends what is new goes first.
+const READINGS_MANY: usize = 32;
+/// How long it rests at most.
+const REST_MAX: Duration = Duration::from_millis(5);
+/// Payload bytes of pages that are kept.
+const KEPT_BYTES: usize = 32 << 20;
+/// How long after the last reading they are.
+const KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// The thread that reads.
+pub(super) struct Reader {
+    records: Keyspace,
+    deliver: Arc<Vec<Deliver>>,
+    pages: Pages,
+}
+
+impl Reader {
+    pub fn new(records: Keyspace, deliver: Arc<Vec<Deliver>>) -> Self {
+        Self { records, deliver, pages: Pages::default() }
+    }
+
+    /// Answers readings until nobody can ask any more. In a storm it takes half of a core at most. (A low
+    /// priority would do that, too, but whoever waits for a lock that it holds would wait for the rest of
+    /// the storm.)
+    pub fn run(mut self, readings: &Receiver<Reading>) {
+        let mut waiting = VecDeque::new();
+        loop {
+            let reading = match waiting.pop_front() {
+                Some(reading) => reading,
+                None => match readings.recv_timeout(KEPT_FOR) {
+                    Ok(reading) => reading,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.pages = Pages::default();
+                        let Ok(reading) = readings.recv() else { return };
+                        reading
+                    }
+                },
+            };
+            waiting.extend(readings.try_iter());
+            let began = Instant::now();
+            let is_kept = self.answer(&reading);
+            if !is_kept && waiting.len() > READINGS_MANY {
+                std::thread::sleep(began.elapsed().min(REST_MAX));
+            }
+        }
+    }
+
+    /// Answers one reading, and whether that took no look at the disk.
+    fn answer(&mut self, reading: &Reading) -> bool {
+        let Reading { shard, ticket, topic_number, wanted } = *reading;
+        let kept = self.pages.find(topic_number, wanted.after);
+        let is_kept = kept.is_some();
+        let page = kept.cloned().unwrap_or_else(|| self.read(topic_number, wanted));
+        let mut wanted_of_it = page
+            .iter()
+            .filter(|publication| publication.sequence() > wanted.after)
+            .skip_while(|publication| publication.unix_ms() < wanted.since_ms)
+            .cloned();
+        let publications = crate::take_page(&mut wanted_of_it, wanted.count);
+        if is_kept && publications.is_empty() {
+            // All of the kept page is older than what is wanted.
+            self.pages.forget(topic_number);
+            return self.answer(reading);
+        }
+        (self.deliver[shard])(StoreMail::Read { ticket, publications });
+        is_kept
+    }
+
+    fn read(&mut self, topic_number: u64, wanted: ReadWanted) -> Arc<[Publication]> {
+        let last = key_of(topic_number, Sequence::MAX);
+        let range = self.records.range(key_of(topic_number, wanted.after.next())..=last);
+        let mut found = range
+            .map_while(|entry| {
+                let (key, value) = entry.into_inner().ok()?;
+                // What is damaged was told when the store was opened: reading ends before it.
+                record::read(&key, &value).ok().map(|stored| stored.publication)
+            })
+            .skip_while(|publication| publication.unix_ms() < wanted.since_ms);
+        let page: Arc<[Publication]> = crate::take_page(&mut found, wanted.count).into();
+        // A page that starts at a time says nothing about what is before it.
+        if wanted.since_ms == 0 && !page.is_empty() {
+            self.pages.keep(topic_number, wanted.after, Arc::clone(&page));
+        }
+        page
+    }
+}
+
+/// Pages that were read, by topic and by the sequence after which they were.
+#[derive(Default)]
+struct Pages {
+    pages: BTreeMap<(u64, Sequence), Arc<[Publication]>>,
+    /// In the order in which they were read.
+    order: VecDeque<(u64, Sequence)>,
+    bytes: usize,
+}
+
+impl Pages {
+    /// A page with the publication that follows `after`.
+    fn find(&self, topic_number: u64, after: Sequence) -> Option<&Arc<[Publication]>> {
+        let upto = (topic_number, after);
+        let ((topic, _), page) = self.pages.range(..=upto).next_back()?;
+        let reaches = page.last().is_some_and(|last| last.sequence() > after);
+        (*topic == topic_number && reaches).then_some(page)
+    }
+
+    fn keep(&mut self, topic_number: u64, after: Sequence, page: Arc<[Publication]>) {
+        self.bytes += bytes_of(&page);
+        self.order.push_back((topic_number, after));
+        if let Some(replaced) = self.pages.insert((topic_number, after), page) {
+            self.bytes -= bytes_of(&replaced);
+        }
+        while self.bytes > KEPT_BYTES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.remove(oldest);
+        }
+    }
+
+    fn forget(&mut self, topic_number: u64) {
+        let of_topic = self.order.iter().copied().filter(|(topic, _)| *topic == topic_number);
+        for place in of_topic.collect::<Vec<_>>() {
+            self.remove(place);
+        }
+        self.order.retain(|(topic, _)| *topic != topic_number);
+    }
+
+    fn remove(&mut self, place: (u64, Sequence)) {
+        let removed = self.pages.remove(&place);
+        self.bytes -= removed.map_or(0, |removed| bytes_of(&removed));
+    }
+}
+
+/// What a page takes up: payloads, and about as much as each publication's own.
+fn bytes_of(page: &[Publication]) -> usize {
+    const OF_EACH: usize = 64;
+    page.iter().map(|publication| publication.payload().len() + OF_EACH).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use model::{Moment, Payload, PayloadKind};
+
+    use super::*;
+
+    fn page(range: std::ops::RangeInclusive<u64>, bytes: usize) -> Arc<[Publication]> {
+        let now = Moment { elapsed: Duration::ZERO, unix_ms: 0 };
+        let payload = || Payload::new(PayloadKind::Bytes, &vec![0; bytes]);
+        range
+            .map(|number| Publication::new(payload(), Sequence::new(number).expect("small"), now))
+            .collect()
+    }
+
+    fn sequence(number: u64) -> Sequence {
+        Sequence::new(number).expect("small")
+    }
+
+    #[test]
+    fn a_page_serves_whoever_reads_on_inside_it() {
+        let mut pages = Pages::default();
+        pages.keep(1, sequence(10), page(11..=20, 8));
+        pages.keep(2, sequence(0), page(1..=3, 8));
+        let reaches = |topic, after| pages.find(topic, sequence(after)).is_some();
+        assert!(reaches(1, 10) && reaches(1, 19) && reaches(2, 2));
+        assert!(!reaches(1, 9) && !reaches(1, 20) && !reaches(2, 3) && !reaches(3, 0));
+    }
+
+    #[test]
+    fn pages_take_no_more_than_their_share_of_memory() {
+        let mut pages = Pages::default();
+        for topic in 0..100 {
+            pages.keep(topic, sequence(0), page(1..=10, 100 << 10));
+            pages.keep(topic, sequence(0), page(1..=10, 100 << 10));
+        }
+        assert!(pages.bytes <= KEPT_BYTES, "{}", pages.bytes);
+        assert_eq!(pages.bytes, pages.pages.values().map(|page| bytes_of(page)).sum::<usize>());
+        pages.forget(99);
+        assert!(pages.find(99, sequence(0)).is_none() && pages.find(98, sequence(0)).is_some());
+    }
+}

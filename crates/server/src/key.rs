@@ -1,0 +1,84 @@
+//! Keys of sessions over plain HTTP. Requests about a session come on any connection, also of other shards: the
+//! key says where it is, and proves that whoever has it was told.
+
+use engine::Socket;
+use hmac::{Hmac, Mac};
+use hub::ShardIndex;
+use model::{Code, Refusal};
+use sha2::Sha256;
+
+/// Bytes that only this process knows.
+pub type Secret = [u8; 32];
+
+/// Where a session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionPlace {
+    /// On which shard.
+    pub shard: ShardIndex,
+    /// The number of its connection there.
+    pub socket: Socket,
+    /// Which connection of that number.
+    pub serial: u32,
+}
+
+/// Bytes of the proof in a key.
+const PROOF_BYTES: usize = 16;
+
+fn mac(secret: &Secret, place: &str) -> Hmac<Sha256> {
+    let mut mac = Hmac::new_from_slice(secret).expect("HMAC takes a key of any length");
+    mac.update(place.as_bytes());
+    mac
+}
+
+/// The key of a session.
+pub(crate) fn key_of(place: SessionPlace, secret: &Secret) -> String {
+    let text = format!("{:x}.{:x}.{:x}", place.shard.0, place.socket.0, place.serial);
+    let proof = mac(secret, &text).finalize().into_bytes();
+    let hex: String = proof[..PROOF_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{text}.{hex}")
+}
+
+/// The place that a key of ours names. The comparison takes the same time for every wrong proof.
+pub(crate) fn place_of(key: &str, secret: &Secret) -> Option<SessionPlace> {
+    let (text, hex) = key.rsplit_once('.')?;
+    let digits = hex.as_bytes().chunks(2).map(|pair| {
+        let pair = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(pair, 16).ok()
+    });
+    let proof: Vec<u8> = digits.collect::<Option<_>>()?;
+    if proof.len() != PROOF_BYTES {
+        return None;
+    }
+    mac(secret, text).verify_truncated_left(&proof).ok()?;
+    let mut numbers = text.split('.').map(|number| u32::from_str_radix(number, 16).ok());
+    let (shard, socket, serial) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    let shard = ShardIndex(u16::try_from(shard).ok()?);
+    Some(SessionPlace { shard, socket: Socket(socket), serial })
+}
+
+/// What a request about a session is told that is not there.
+pub(crate) fn no_session() -> Refusal {
+    let text = "cannot find the session: it ended, or was on another node; open another, and go on from the \
+                last positions";
+    Refusal::new(Code::NoSession, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_keys_of_ours_name_a_place() {
+        let secret = [7; 32];
+        let place = SessionPlace { shard: ShardIndex(3), socket: Socket(1 << 31), serial: 99 };
+        let key = key_of(place, &secret);
+        assert_eq!(place_of(&key, &secret), Some(place));
+        assert_eq!(place_of(&key, &[8; 32]), None);
+        let other = key.replacen('3', "2", 1);
+        for wrong in
+            ["", "3.4.5", "....", &key[..key.len() - 2], &format!("{key}00"), &other, "3.4.5.é"]
+        {
+            assert_eq!(place_of(wrong, &secret), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Sessions that are polled: a session without a connection of its own. Between polls it is one whose connection
+//! takes nothing; the answer to a poll is kept until the next poll says that it arrived.
+
+use std::time::Duration;
+
+use engine::{Io, Socket};
+use protocol::native::{Encoding, Framing};
+
+use crate::asker::Asker;
+use crate::connection::{Connection, Polled, State};
+use crate::encoder::Manner;
+use crate::key::no_session;
+use crate::shard::Shard;
+use crate::stream::NewSession;
+
+/// The numbers of sessions without a connection start here; sockets have smaller ones.
+const POLLED: u32 = 1 << 31;
+
+/// The place of a polled session among its shard's, if `socket` names one.
+pub(crate) fn polled_index(socket: Socket) -> Option<usize> {
+    (socket.0 & POLLED != 0).then_some((socket.0 & !POLLED) as usize)
+}
+
+impl<I: Io> Shard<I> {
+    /// Opens a session whose first poll this is.
+    pub(crate) fn open_polled(&mut self, asker: Asker, new: NewSession) {
+        let (encoding, framing) = (Encoding::Lines, Framing::Bare);
+        let manner = Manner { encoding, framing, is_deflated: false, has_fragments: false };
+        let socket = Socket(POLLED | self.polled.vacant_key() as u32);
+        let native = self.open_session(socket, manner, &new.principal);
+        let polled =
+            Polled { native, asker: Some(asker), unsent: Vec::new(), batch: 0, told: Vec::new() };
+        let serial = self.next_serial();
+        let heard_at = self.now.coarse_seconds();
+        self.polled.insert(Connection { serial, heard_at, state: State::Polled(Box::new(polled)) });
+        self.begin_session(socket, new);
+    }
+
+    /// The sessions that are polled.
+    pub(crate) fn polled_sockets(&self) -> impl Iterator<Item = Socket> {
+        self.polled.iter().map(|(index, _)| Socket(POLLED | index as u32))
+    }
+
+    fn polled(&mut self, socket: Socket) -> Option<&mut Polled> {
+        match &mut self.connection(socket)?.state {
+            State::Polled(polled) => Some(polled),
+            _ => None,
+        }
+    }
+
+    /// Takes a poll whose sender has every batch up to `batch`.
+    pub(crate) fn poll(&mut self, socket: Socket, asker: Asker, batch: u64) {
+        let now = self.now.coarse_seconds();
+        if let Some(connection) = self.connection(socket) {
+            connection.heard_at = now;
+        }
+        let Some(polled) = self.polled(socket) else {
+            return self.answer_refusal(asker, &no_session());
+        };
+        if batch + 1 == polled.batch && !polled.told.is_empty() {
+            let told = polled.told.clone();
+            return self.answer_lines(asker, &told);
+        }
+        if batch != polled.batch {
+            return self.answer_refusal(asker, &no_session());
+        }
+        polled.told.clear();
+        let session = polled.native.session;
+        // Whoever polls twice at a time gave the first one up.
+        if let Some(given_up) = polled.asker.replace(asker) {
+            self.answer_lines(given_up, b"");
+        }
+        self.hub.handle_writable(session);
+    }
+
+    /// Answers the poll of a session that was told something, unless the answer to its `subscribe` is about to
+    /// come from a topic's home.
+    pub(crate) fn answer_told_poll(&mut self, socket: Socket) {
+        let session = self.polled(socket).map(|polled| polled.native.session);
+        if session.is_some_and(|session| !self.hub.awaits_topics(session)) {
+            self.answer_poll(socket);
+        }
+    }
+
+    /// Answers the poll of a session that was told something, or waited long enough.
+    pub(crate) fn answer_poll(&mut self, socket: Socket) {
+        let now = self.now.coarse_seconds();
+        let Some(polled) = self.polled(socket) else { return };
+        let Some(asker) = polled.asker.take() else { return };
+        polled.batch += 1;
+        let mut lines = std::mem::take(&mut polled.unsent);
+        let end = format!("{{\"type\":\"polled\",\"batch\":{}}}\n", polled.batch);
+        lines.extend_from_slice(end.as_bytes());
+        polled.told.clone_from(&lines);
+        if let Some(connection) = self.connection(socket) {
+            connection.heard_at = now;
+        }
+        self.answer_lines(asker, &lines);
+    }
+
+    fn answer_lines(&mut self, asker: Asker, lines: &[u8]) {
+        self.answer(asker, 200, "application/x-ndjson", lines);
+    }
+
+    /// Ends the waits of polls that got nothing, and the sessions of those who poll no more.
+    pub(crate) fn sweep_polled(&mut self, now: u32) {
+        let limits = &self.config.limits;
+        let (wait, silence) = (limits.poll_ms, limits.poll_silence_ms);
+        let (mut waited, mut gone) = (Vec::new(), Vec::new());
+        for (index, connection) in &self.polled {
+            let socket = Socket(POLLED | index as u32);
+            let State::Polled(polled) = &connection.state else { continue };
+            let quiet = Duration::from_secs(u64::from(now.saturating_sub(connection.heard_at)));
+            match polled.asker {
+                Some(_) if quiet >= wait => waited.push(socket),
+                None if quiet >= silence => gone.push(socket),
+                _ => {}
+            }
+        }
+        waited.into_iter().for_each(|socket| self.answer_poll(socket));
+        gone.into_iter().for_each(|socket| self.drop_connection(socket));
+    }
+
+    /// Tells whoever polls that the session ended.
+    pub(crate) fn end_polled(&mut self, connection: Connection) {
+        if let State::Polled(mut polled) = connection.state
+            && let Some(asker) = polled.asker.take()
+        {
+            self.answer_refusal(asker, &no_session());
+        }
+    }
+}
+
+/// What a polled session takes of what it is told; nothing while nobody polls.
+pub(crate) fn take(
+    connection: Option<&mut Connection>,
+    bytes: &[u8],
+    bytes_max: usize,
+) -> hub::Sent {
+    match connection.map(|connection| &mut connection.state) {
+        Some(State::Polled(polled))
+            if polled.asker.is_some() && polled.unsent.len() < bytes_max =>
+        {
+            polled.unsent.extend_from_slice(bytes);
+            hub::Sent::Taken(bytes.len())
+        }
+        Some(State::Polled(_)) => hub::Sent::Taken(0),
+        _ => hub::Sent::Closed,
+    }
+}

@@ -1,0 +1,321 @@
+//! Sessions over plain HTTP: responses that go on, as Server-Sent Events or as lines, and the commands that
+//! come in requests of their own. docs/protocol.md, section 7a.
+
+use std::sync::Arc;
+
+use engine::{Io, Socket};
+use model::{AckLevel, Code, Command, Hello, Position, Principal, Refusal, TopicName};
+use protocol::http::{BodyLen, RequestHead, encode_last_chunk, encode_response_head};
+use protocol::native::binary::{Decoded, IsBinary};
+use protocol::native::{
+    Encoding, EventPlace, Framing, MessageBuilder, Opening, decode_commands, decode_opening,
+};
+use protocol::websocket::Inbound;
+
+use crate::asker::{Asker, origin_fields};
+use crate::connection::{Native, State, Stream};
+use crate::conversation::{check_filter, check_read};
+use crate::encoder::Manner;
+use crate::key::{SessionPlace, key_of, no_session, place_of};
+use crate::mail::ShardMail;
+use crate::shard::Shard;
+
+/// Server-Sent Events.
+const EVENTS_PATH: &str = "/v1/sse";
+/// Lines of JSON.
+const LINES_PATH: &str = "/v1/stream";
+/// One batch of lines for each request.
+const POLL_PATH: &str = "/v1/poll";
+/// Commands for a session over plain HTTP.
+const COMMANDS_PATH: &str = "/v1/commands";
+
+/// Whether requests to `path` are about sessions over plain HTTP.
+pub(crate) fn is_session_path(path: &str) -> bool {
+    matches!(path, EVENTS_PATH | LINES_PATH | POLL_PATH | COMMANDS_PATH)
+}
+
+/// A request about a session of this server, on its way to the session's shard.
+#[derive(Debug)]
+pub struct SessionRequest {
+    /// The session.
+    pub place: SessionPlace,
+    /// Who asked.
+    pub asker: Asker,
+    /// What the session is to do.
+    pub commands: Vec<Decoded>,
+    /// For a poll, the last batch that arrived.
+    pub polled_after: Option<u64>,
+}
+
+/// A session to be opened.
+pub(crate) struct NewSession {
+    pub opening: Opening,
+    pub principal: Arc<Principal>,
+    pub commands: Vec<Decoded>,
+}
+
+impl<I: Io> Shard<I> {
+    /// Takes a whole request about a session over plain HTTP.
+    pub(crate) fn handle_session_request(
+        &mut self,
+        socket: Socket,
+        head: &RequestHead,
+        body: &[u8],
+    ) {
+        let Some(asker) = self.asker(socket, head) else { return };
+        if let Err(refusal) = self.check_origin(head) {
+            // A page that may not ask may not read why, either; whoever looks at it can.
+            return self.answer_refusal(Asker { origin: None, ..asker }, &refusal);
+        }
+        if let Err(refusal) = self.try_session_request(head, body, asker.clone()) {
+            self.answer_refusal(asker, &refusal);
+        }
+    }
+
+    fn try_session_request(
+        &mut self,
+        head: &RequestHead,
+        body: &[u8],
+        asker: Asker,
+    ) -> Result<(), Refusal> {
+        let path = head.path();
+        let is_allowed = head.method == "POST" || head.method == "GET" && path != COMMANDS_PATH;
+        if !is_allowed {
+            let (method, allowed) =
+                (&head.method, if path == COMMANDS_PATH { "POST" } else { "GET or POST" });
+            let text = format!(
+                "cannot {method} `{path}`: it takes {allowed}; see section 7a of the protocol"
+            );
+            return Err(Refusal::new(Code::WrongMethod, text));
+        }
+        let mut opening = decode_opening(head, &self.config.limits)?;
+        let commands = decode_commands(body, &self.config.limits)?;
+        if let Some(key) = opening.session.take() {
+            let place = place_of(&key, &self.secret).ok_or_else(no_session)?;
+            let polled_after = (path == POLL_PATH).then_some(opening.batch);
+            let request = SessionRequest { place, asker, commands, polled_after };
+            return self.send_session_request(request);
+        }
+        if path == COMMANDS_PATH {
+            let text =
+                "cannot take commands for no session: give its key, `?session=`, from `welcome`";
+            return Err(Refusal::new(Code::BadRequest, text));
+        }
+        let new = self.check_session(opening, commands)?;
+        match path {
+            POLL_PATH => self.open_polled(asker, new),
+            _ => self.open_stream(asker, head, new),
+        }
+        Ok(())
+    }
+
+    fn send_session_request(&mut self, request: SessionRequest) -> Result<(), Refusal> {
+        let shard = request.place.shard;
+        if shard == self.index {
+            self.handle_own_session_request(request);
+        } else if shard.0 < self.shard_count {
+            self.mail_to(shard, ShardMail::SessionRequest(Box::new(request)));
+        } else {
+            return Err(no_session());
+        }
+        Ok(())
+    }
+
+    /// Whether a session may be opened, and for whom.
+    fn check_session(
+        &mut self,
+        mut opening: Opening,
+        commands: Vec<Decoded>,
+    ) -> Result<NewSession, Refusal> {
+        self.check_room()?;
+        self.check_memory()?;
+        let greeting = match commands.first() {
+            Some(Ok((_, Command::Hello(hello), _))) => hello.token.as_deref(),
+            _ => None,
+        };
+        let principal = self.access.principal(opening.token.as_deref().or(greeting))?;
+        opening.resume();
+        self.resume_one_topic(&mut opening);
+        if let Some(subscribe) = &opening.subscribe {
+            check_read(&principal, &subscribe.selectors)?;
+            check_filter(&subscribe.options)?;
+        }
+        Ok(NewSession { opening, principal, commands })
+    }
+
+    /// Puts the place of a reader of one topic where a resume has it: with the topic's epoch.
+    fn resume_one_topic(&self, opening: &mut Opening) {
+        let (Some(id), Some(subscribe)) = (&opening.last_event_id, &mut opening.subscribe) else {
+            return;
+        };
+        let EventPlace::Sequence(sequence) = id.place else { return };
+        let Some(topic) = only_topic(&subscribe.selectors) else { return };
+        let at = match self.hub.policy_for(&topic).ack {
+            AckLevel::Disk => id.epochs.len() - 1,
+            AckLevel::Memory => 0,
+        };
+        let Some(epoch) = id.epochs.get(at).cloned() else { return };
+        subscribe.positions = vec![(topic, Position { epoch, sequence })];
+    }
+
+    fn open_stream(&mut self, asker: Asker, head: &RequestHead, new: NewSession) {
+        let socket = asker.socket;
+        let is_events = head.path() == EVENTS_PATH;
+        let selectors = new.opening.subscribe.as_ref().map(|it| it.selectors.as_slice());
+        let encoding = match (is_events, selectors.and_then(only_topic)) {
+            (false, _) => Encoding::Lines,
+            (true, Some(_)) => Encoding::Events,
+            (true, None) => Encoding::EventsOfMany,
+        };
+        let (framing, body) = match head.version_minor {
+            0 => (Framing::Bare, BodyLen::UntilClosed),
+            _ => (Framing::Chunk, BodyLen::Chunked),
+        };
+        let mut fields = origin_fields(asker.origin.as_deref());
+        let kind = if is_events { "text/event-stream" } else { "application/x-ndjson" };
+        fields.extend([
+            ("content-type", kind),
+            ("cache-control", "no-cache, no-store, no-transform"),
+            // What nginx and others need to hear, or they hold everything back.
+            ("x-accel-buffering", "no"),
+            ("x-content-type-options", "nosniff"),
+        ]);
+        let mut begin = Vec::new();
+        encode_response_head(200, &fields, body, false, &mut begin);
+        begin_stream(encoding, framing, new.opening.padding_bytes, &mut begin);
+        let manner = Manner { encoding, framing, is_deflated: false, has_fragments: false };
+        let native = self.open_session(socket, manner, &new.principal);
+        let session = native.session;
+        self.hub.tell_bytes(session, &begin);
+        let opened_at = self.now.coarse_seconds();
+        if let Some(connection) = self.connection(socket) {
+            connection.state = State::Stream(Box::new(Stream { native, framing, opened_at }));
+            connection.heard_at = opened_at;
+        }
+        self.begin_session(socket, new);
+    }
+
+    /// Opens a session that is spoken to in `manner`.
+    pub(crate) fn open_session(
+        &mut self,
+        socket: Socket,
+        manner: Manner,
+        principal: &Arc<Principal>,
+    ) -> Native {
+        let session = self.hub.open_session(socket.0, manner.index());
+        self.hub.set_rates(session, principal.rates, self.now);
+        Native {
+            session,
+            inbound: Inbound::default(),
+            principal: Arc::clone(principal),
+            has_spoken: false,
+            is_pinged: false,
+            is_closing: false,
+        }
+    }
+
+    /// Carries out what a request that opened a session asked for.
+    pub(crate) fn begin_session(&mut self, socket: Socket, new: NewSession) {
+        let NewSession { opening, commands, .. } = new;
+        let mut commands = commands.into_iter().peekable();
+        let is_greeted =
+            commands.peek().is_some_and(|first| matches!(first, Ok((_, Command::Hello(_), _))));
+        let welcome = || Ok((None, Command::Hello(Hello::default()), IsBinary::No));
+        let greeting = if is_greeted { commands.next() } else { Some(welcome()) };
+        let subscribe = opening
+            .subscribe
+            .map(|subscribe| Ok((None, Command::Subscribe(subscribe), IsBinary::No)));
+        for command in greeting.into_iter().chain(subscribe).chain(commands) {
+            self.handle_command(socket, command);
+        }
+    }
+
+    /// The key of the session on a connection.
+    pub(crate) fn session_key(&self, socket: Socket, serial: u32) -> String {
+        key_of(SessionPlace { shard: self.index, socket, serial }, &self.secret)
+    }
+
+    /// Takes a request about a session that should be on this shard.
+    pub(crate) fn handle_own_session_request(&mut self, request: SessionRequest) {
+        let SessionRequest { place, asker, commands, polled_after } = request;
+        let SessionPlace { socket, serial, .. } = place;
+        let answers_bytes_max = self.config.limits.answers_bytes_max;
+        let connection = self.open_connection(socket).filter(|open| open.serial == serial);
+        let Some(native) = connection.and_then(|open| open.state.native()) else {
+            return self.answer_refusal(asker, &no_session());
+        };
+        if native.is_closing {
+            return self.answer_refusal(asker, &no_session());
+        }
+        let is_full = self.hub.answers_bytes(native.session) >= answers_bytes_max;
+        if is_full && !commands.is_empty() {
+            let text = "cannot take more commands now: the answers to earlier ones wait in the session's \
+                        response; read them, then send these again";
+            let refusal = Refusal::new(Code::TooManyAnswersWaiting, text);
+            return self.answer_refusal(asker, &refusal);
+        }
+        let count = commands.len();
+        for command in commands {
+            self.handle_command(socket, command);
+        }
+        match polled_after {
+            Some(batch) => self.poll(socket, asker, batch),
+            None => {
+                let body = format!("{{\"accepted\":{count}}}");
+                self.answer(asker, 202, "application/json", body.as_bytes());
+            }
+        }
+    }
+
+    /// Ends a response that goes on, after what is told already.
+    pub(crate) fn encode_stream_end(framing: Framing, out: &mut Vec<u8>) {
+        if framing == Framing::Chunk {
+            encode_last_chunk(out);
+        }
+    }
+
+    /// Sends a response that goes on a sign of life.
+    pub(crate) fn keep_alive(&mut self, socket: Socket) {
+        let now = self.now.coarse_seconds();
+        let Some(connection) = self.connection(socket) else { return };
+        let State::Stream(stream) = &connection.state else { return };
+        let (session, framing) = (stream.native.session, stream.framing);
+        connection.heard_at = now;
+        let encoding = Manner::of(self.hub.encoding(session)).encoding;
+        let mut sign = Vec::new();
+        let message = MessageBuilder::begin(encoding, framing, &mut sign);
+        sign.extend_from_slice(encoding.keep_alive());
+        message.finish(&mut sign);
+        self.hub.tell_bytes(session, &sign);
+    }
+
+    /// Ends a response that went on for as long as one may.
+    pub(crate) fn roll(&mut self, socket: Socket) {
+        let text =
+            "the response went on for stream_ms_max: ask again, and go on from the last positions";
+        let refusal = Refusal::new(Code::ResponseRolled, text);
+        self.close_native(socket, &refusal, refusal.code.number());
+    }
+}
+
+/// The topic that a list of selectors names, if it is one topic.
+fn only_topic(selectors: &[model::Selector]) -> Option<TopicName> {
+    match selectors {
+        [only] => only.to_topic(),
+        _ => None,
+    }
+}
+
+/// Appends the first chunk: for Server-Sent Events when to come back, and padding.
+fn begin_stream(encoding: Encoding, framing: Framing, padding: usize, out: &mut Vec<u8>) {
+    let message = MessageBuilder::begin(encoding, framing, out);
+    if encoding != Encoding::Lines {
+        out.extend_from_slice(b"retry: 1000\n\n");
+    }
+    if padding > 0 {
+        out.extend_from_slice(if encoding == Encoding::Lines { b" " } else { b":" });
+        out.resize(out.len() + padding, b' ');
+        out.extend_from_slice(encoding.keep_alive());
+    }
+    message.finish(out);
+}
