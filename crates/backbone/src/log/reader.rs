@@ -1,8 +1,8 @@
 //! The thread that reads pages.
 //!
 //! Many sessions that come back at once read the same records: for as long as readings go on, pages are kept
-//! and shared. A record never changes, so a page stays true; only its end may be out of date, and whoever
-//! reads on from there asks again.
+//! and shared for a moment. A record never changes, so a page stays true; only its end may be out of date, and
+//! whoever reads on from there asks again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const READINGS_MANY: usize = 32;
 const REST_MAX: Duration = Duration::from_millis(5);
 /// Payload bytes of pages that are kept.
 const KEPT_BYTES: usize = 32 << 20;
-/// How long after the last reading they are.
+/// How long they are: what retention removes must not seem to stay.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// The thread that reads.
@@ -75,6 +75,7 @@ impl Reader {
     /// Answers one reading, and whether that took no look at the disk.
     fn answer(&mut self, reading: &Reading) -> bool {
         let Reading { shard, ticket, topic_number, wanted } = *reading;
+        self.pages.drop_old(Instant::now());
         let kept = self.pages.find(topic_number, wanted.after);
         let is_kept = kept.is_some();
         let page = kept.cloned().unwrap_or_else(|| self.read(topic_number, wanted));
@@ -106,7 +107,7 @@ impl Reader {
         let page: Arc<[Publication]> = crate::take_page(&mut found, wanted.count).into();
         // A page that starts at a time says nothing about what is before it.
         if wanted.since_ms == 0 && !page.is_empty() {
-            self.pages.keep(topic_number, wanted.after, Arc::clone(&page));
+            self.pages.keep((topic_number, wanted.after), Arc::clone(&page), Instant::now());
         }
         page
     }
@@ -116,8 +117,8 @@ impl Reader {
 #[derive(Default)]
 struct Pages {
     pages: BTreeMap<(u64, Sequence), Arc<[Publication]>>,
-    /// In the order in which they were read.
-    order: VecDeque<(u64, Sequence)>,
+    /// In the order in which they were read, and when.
+    order: VecDeque<((u64, Sequence), Instant)>,
     bytes: usize,
 }
 
@@ -130,25 +131,34 @@ impl Pages {
         (*topic == topic_number && reaches).then_some(page)
     }
 
-    fn keep(&mut self, topic_number: u64, after: Sequence, page: Arc<[Publication]>) {
+    fn keep(&mut self, place: (u64, Sequence), page: Arc<[Publication]>, now: Instant) {
+        self.remove(place);
+        self.order.retain(|(known, _)| *known != place);
         self.bytes += bytes_of(&page);
-        self.order.push_back((topic_number, after));
-        if let Some(replaced) = self.pages.insert((topic_number, after), page) {
-            self.bytes -= bytes_of(&replaced);
-        }
+        self.order.push_back((place, now));
+        self.pages.insert(place, page);
         while self.bytes > KEPT_BYTES
-            && let Some(oldest) = self.order.pop_front()
+            && let Some((oldest, _)) = self.order.pop_front()
         {
             self.remove(oldest);
         }
     }
 
+    fn drop_old(&mut self, now: Instant) {
+        while let Some((oldest, read_at)) = self.order.front().copied()
+            && now.duration_since(read_at) > KEPT_FOR
+        {
+            self.order.pop_front();
+            self.remove(oldest);
+        }
+    }
+
     fn forget(&mut self, topic_number: u64) {
-        let of_topic = self.order.iter().copied().filter(|(topic, _)| *topic == topic_number);
-        for place in of_topic.collect::<Vec<_>>() {
+        let of_topic = self.order.iter().map(|(place, _)| *place);
+        for place in of_topic.filter(|(topic, _)| *topic == topic_number).collect::<Vec<_>>() {
             self.remove(place);
         }
-        self.order.retain(|(topic, _)| *topic != topic_number);
+        self.order.retain(|((topic, _), _)| *topic != topic_number);
     }
 
     fn remove(&mut self, place: (u64, Sequence)) {
@@ -186,19 +196,24 @@ mod tests {
     #[test]
     fn a_page_serves_whoever_reads_on_inside_it() {
         let mut pages = Pages::default();
-        pages.keep(1, sequence(10), page(11..=20, 8));
-        pages.keep(2, sequence(0), page(1..=3, 8));
+        let now = Instant::now();
+        pages.keep((1, sequence(10)), page(11..=20, 8), now);
+        pages.keep((2, sequence(0)), page(1..=3, 8), now + KEPT_FOR);
         let reaches = |topic, after| pages.find(topic, sequence(after)).is_some();
         assert!(reaches(1, 10) && reaches(1, 19) && reaches(2, 2));
         assert!(!reaches(1, 9) && !reaches(1, 20) && !reaches(2, 3) && !reaches(3, 0));
+        pages.drop_old(now + 2 * KEPT_FOR);
+        let reaches = |topic, after| pages.find(topic, sequence(after)).is_some();
+        assert!(!reaches(1, 10) && reaches(2, 2));
     }
 
     #[test]
     fn pages_take_no_more_than_their_share_of_memory() {
         let mut pages = Pages::default();
         for topic in 0..100 {
-            pages.keep(topic, sequence(0), page(1..=10, 100 << 10));
-            pages.keep(topic, sequence(0), page(1..=10, 100 << 10));
+            for _ in 0..2 {
+                pages.keep((topic, sequence(0)), page(1..=10, 100 << 10), Instant::now());
+            }
         }
         assert!(pages.bytes <= KEPT_BYTES, "{}", pages.bytes);
         assert_eq!(pages.bytes, pages.pages.values().map(|page| bytes_of(page)).sum::<usize>());
