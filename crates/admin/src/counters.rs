@@ -57,6 +57,20 @@ counters! {
     lagged_unsubscribes counter;
     /// Sessions that take nothing now.
     stalled_sessions gauge;
+    /// Requests of this shard's sessions and HTTP peers.
+    requests counter;
+    /// Of these, answered.
+    requests_answered counter;
+    /// Of these, refused: nobody, too many, declined, gone, or not in time.
+    requests_refused counter;
+    /// Of these, not answered in time.
+    requests_timed_out counter;
+    /// Answers that came when nobody waited any more, and were discarded.
+    late_answers counter;
+    /// Requests that handlers here have now.
+    requests_open gauge;
+    /// Selectors that sessions of the node handle now.
+    handlers gauge;
     /// Payload bytes that recent deliveries keep alive now.
     recent_bytes gauge;
     /// Payload bytes shed from histories because memory was short.

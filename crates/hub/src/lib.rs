@@ -29,6 +29,7 @@ mod page;
 mod payloads;
 mod reader;
 mod replay;
+mod requests;
 mod rewind;
 mod selector_tree;
 mod serve;
@@ -51,4 +52,7 @@ pub use lag::SlowSession;
 pub use mail::{HubMail, TopicState};
 pub use page::{PageTicket, PageWanted};
 pub use payloads::Payloads;
+pub use requests::{
+    Accepts, Ask, Outcome, Registration, RequestCounters, RequestMail, RequestOutput, Requests,
+};
 pub use selector_tree::SelectorTree;

@@ -9,6 +9,8 @@ pub enum Action {
     Publish,
     /// Read it.
     Subscribe,
+    /// Answer requests to it.
+    Handle,
 }
 
 /// What a peer without a token may do.
@@ -32,6 +34,8 @@ pub struct Principal {
     pub publish: Vec<Selector>,
     /// What it may subscribe to.
     pub subscribe: Vec<Selector>,
+    /// Which requests it may answer.
+    pub handle: Vec<Selector>,
     /// Whether it is exempt from the lists above.
     pub everything: bool,
     /// How much each of its sessions is sent at most.
@@ -41,8 +45,14 @@ pub struct Principal {
 impl Principal {
     /// A principal that may do everything, such as the server itself.
     pub fn unlimited(name: &str) -> Self {
-        let (publish, subscribe, rates) = (vec![], vec![], Rates::default());
-        Self { name: name.into(), publish, subscribe, everything: true, rates }
+        Self {
+            name: name.into(),
+            publish: Vec::new(),
+            subscribe: Vec::new(),
+            handle: Vec::new(),
+            everything: true,
+            rates: Rates::default(),
+        }
     }
 
     /// Whether it may do `action` on *all* topics that `selector` selects.
@@ -53,6 +63,7 @@ impl Principal {
         let allowed = match action {
             Action::Publish => &self.publish,
             Action::Subscribe => &self.subscribe,
+            Action::Handle => &self.handle,
         };
         self.everything || allowed.iter().any(|wide| wide.covers(selector))
     }

@@ -59,6 +59,15 @@ codes! {
     /// The server uses as much memory as it may.
     OutOfMemory = 4106, "out_of_memory", 503;
 
+    /// Nobody handles such requests now, or nobody of those who may answer this one.
+    NoHandler = 4107, "no_handler", 404;
+    /// The answer did not come in time.
+    TimedOut = 4108, "timed_out", 504;
+    /// The session that had the request ended before it answered: it may have been carried out.
+    HandlerGone = 4109, "handler_gone", 502;
+    /// Whoever handles the request has as many open as it may.
+    TooManyRequests = 4110, "too_many_requests", 429;
+
     /// The bytes are no valid command.
     BadCommand = 4200, "bad_command", 400;
     /// The `type` is no command of this version.
@@ -100,6 +109,10 @@ codes! {
 
     /// The filter breaks a rule.
     BadFilter = 4220, "bad_filter", 400;
+    /// Whoever handles the request declined it.
+    Declined = 4221, "declined", 422;
+    /// There is no such open request: it was answered already, or its time was up.
+    NoRequest = 4222, "no_request", 404;
 
     /// The token is unknown.
     BadToken = 4300, "bad_token", 401;

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Conflation, Draft, Epoch, HistoryQuery, Position, Rates, Selector, TopicName};
+use crate::{
+    Conflation, Draft, Epoch, Handle, HistoryQuery, Position, Rates, Request, Respond, Selector,
+    TopicName, Unhandle,
+};
 
 /// A number by which a peer recognises the answer to its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +27,14 @@ pub enum Command {
     History(HistoryQuery),
     /// Came so far under a name.
     Acknowledge(Acknowledge),
+    /// Wants to answer requests.
+    Handle(Handle),
+    /// Wants to answer them no more.
+    Unhandle(Unhandle),
+    /// Wants an answer.
+    Request(Request),
+    /// Has one.
+    Respond(Respond),
     /// Wants to know that we are there.
     Ping,
 }

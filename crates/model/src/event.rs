@@ -1,7 +1,8 @@
 //! What we tell a peer, whatever dialect it is said in. Publications travel beside these.
 
 use crate::{
-    AckLevel, CommandId, Epoch, HistoryPage, Position, Refusal, Selector, Sequence, TopicName,
+    AckLevel, Asked, CommandId, Epoch, HistoryPage, Position, Refusal, Response, Selector,
+    Sequence, TopicName,
 };
 
 /// What we tell a peer.
@@ -76,6 +77,33 @@ pub enum Event {
         /// Which command.
         id: Option<CommandId>,
     },
+    /// Answers `handle`.
+    Handling {
+        /// Which command.
+        id: Option<CommandId>,
+        /// What is now handled.
+        selectors: Vec<Selector>,
+    },
+    /// Answers `unhandle`.
+    Unhandled {
+        /// Which command.
+        id: Option<CommandId>,
+        /// What is no longer handled.
+        selectors: Vec<Selector>,
+    },
+    /// A request, to whoever handles it.
+    Request(Asked),
+    /// Answers `request`.
+    Response(Response),
+    /// The end of the answers to a request to all.
+    Responded {
+        /// Which command.
+        id: Option<CommandId>,
+        /// How many answered.
+        count: u64,
+        /// How many were asked and did not.
+        missing: u64,
+    },
     /// Answers `ping`.
     Pong {
         /// Which command.
@@ -104,6 +132,11 @@ impl Event {
             Self::Refused { .. } => "refused",
             Self::History { .. } => "history",
             Self::Acknowledged { .. } => "acknowledged",
+            Self::Handling { .. } => "handling",
+            Self::Unhandled { .. } => "unhandled",
+            Self::Request(_) => "request",
+            Self::Response(_) => "response",
+            Self::Responded { .. } => "responded",
             Self::Pong { .. } => "pong",
             Self::Closing { .. } => "closing",
         }

@@ -14,6 +14,7 @@ mod moment;
 mod policy;
 mod position;
 mod publication;
+mod request;
 mod selector;
 mod topic;
 
@@ -30,5 +31,6 @@ pub use moment::Moment;
 pub use policy::{AckLevel, Conflation, Lagged, PolicyRule, Rates, TopicPolicy};
 pub use position::{Epoch, Position, Sequence};
 pub use publication::{Draft, Payload, PayloadKind, PayloadKindError, Publication};
+pub use request::{Asked, Handle, Recipients, Request, Respond, Response, Unhandle};
 pub use selector::{Selector, SelectorError};
 pub use topic::{TopicName, TopicNameError};

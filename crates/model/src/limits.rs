@@ -147,6 +147,18 @@ limits! {
     poll_silence_ms: Duration = Duration::from_secs(30);
     /// Bytes in the answer to one poll, beyond which the rest is left to the next.
     poll_bytes_max: usize = 1 << 20;
+    /// Requests that sessions and devices of one shard may have open, and as many that it waits for.
+    requests_open_max: usize = 1 << 20;
+    /// Requests that may be open with one session at a time.
+    handler_concurrency_max: usize = 4_096;
+    /// Selectors that one session may handle.
+    handlers_per_session_max: usize = 1_000;
+    /// Selectors that all sessions may handle.
+    handlers_max: usize = 100_000;
+    /// Requests that may be open with one device at a time.
+    device_requests_max: usize = 16;
+    /// Milliseconds that the answer to a request may take.
+    request_timeout_ms_max: Duration = Duration::from_secs(300);
     /// Milliseconds that a kept-alive HTTP connection may idle between requests.
     keep_alive_ms: Duration = Duration::from_secs(60);
 }

@@ -132,6 +132,14 @@ impl<I: Io> Shard<I> {
                         check_read(&principal, std::slice::from_ref(&selector))
                             .map(|()| self.ask_history(socket, serial, id, query))
                     }
+                    Command::Handle(handle) => self.handle_requests(socket, &principal, id, handle),
+                    Command::Unhandle(unhandle) => self.unhandle_requests(socket, id, unhandle),
+                    Command::Request(request) => self.ask(socket, &principal, id, request),
+                    Command::Respond(respond) => match (self.respond(socket, respond), id) {
+                        (Err(refusal), Some(_)) => Err(refusal),
+                        // Who did not ask does not hear it.
+                        (Err(_), None) | (Ok(()), _) => Ok(()),
+                    },
                     Command::Ping => {
                         self.hub.tell(session, &Event::Pong { id });
                         Ok(())
@@ -172,6 +180,9 @@ impl<I: Io> Shard<I> {
             native.principal = principal;
         }
         let rates = native.principal.rates;
+        if let Some(client) = hello.client {
+            self.handling.clients.insert(socket.0, client.into());
+        }
         let mut manner = Manner::of(self.hub.encoding(session));
         manner.encoding = manner.encoding.with_batch(hello.batch);
         manner.has_fragments = hello.fragments;

@@ -18,6 +18,7 @@ mod memory;
 mod payloads;
 mod poll;
 mod publish;
+mod requests;
 mod server;
 mod shard;
 mod store;

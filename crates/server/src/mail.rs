@@ -2,7 +2,7 @@
 
 use admin::Question;
 use backbone::{StoreMail, Ticket};
-use hub::{HubMail, PageTicket, ShardIndex};
+use hub::{HubMail, PageTicket, RequestMail, ShardIndex};
 use model::{
     AckLevel, Draft, HistoryPage, HistoryQuery, Position, Publication, Refusal, Sequence, TopicName,
 };
@@ -99,6 +99,13 @@ pub enum ShardMail {
     Question(Question),
     /// Bytes of an answer to an ordinary HTTP request.
     Response(Response),
+    /// From another shard, about requests.
+    Requests {
+        /// Which shard.
+        from: ShardIndex,
+        /// What it says.
+        mail: RequestMail,
+    },
     /// A request about a session of this shard that came on another shard's connection.
     SessionRequest(Box<SessionRequest>),
     /// The server is stopping.

@@ -9,6 +9,7 @@ use cel::common::ast::{EntryExpr, Expr};
 use cel::{Context, Env, IdedExpr, Program, Value};
 use model::{Code, DeltaKind, PayloadKind, Publication, Refusal, TopicName};
 use protocol::delta::{self, Difference};
+pub(crate) use protocol::native::check_payload;
 
 /// A subscription's filter, ready to be asked. CEL (Common Expression Language), without macros that loop.
 pub(crate) struct Filter {
@@ -118,6 +119,29 @@ fn loops(expression: &IdedExpr) -> bool {
         Expr::Struct(it) => it.entries.iter().any(|entry| entry_loops(&entry.expr)),
         Expr::Select(select) => loops(&select.operand),
         Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => false,
+    }
+}
+
+/// A filter over sessions that handle requests.
+pub(crate) struct HandlerFilter(Filter);
+
+impl HandlerFilter {
+    /// The filter that `text` spells out.
+    ///
+    /// # Errors
+    /// It is no expression, or one that loops.
+    pub(crate) fn compile(text: &str) -> Result<Self, Refusal> {
+        compile(text).map(Self)
+    }
+
+    /// Whether it accepts a session. One that cannot be decided is not accepted.
+    pub(crate) fn accepts(&self, session: &str, principal: &str, client: &str) -> bool {
+        let mut context = Context::with_env(Arc::new(Env::stdlib()));
+        context.add_variable_from_value("session", session);
+        context.add_variable_from_value("principal", principal);
+        context.add_variable_from_value("client", client);
+        let run = AssertUnwindSafe(|| self.0.program.execute(&context));
+        matches!(catch_unwind(run), Ok(Ok(Value::Bool(true))))
     }
 }
 

@@ -9,7 +9,7 @@ use backbone::{
     Backbone, BackboneEvent, DiskBackbone, MemoryBackbone, Store, StoreMail, StoredTopic, Ticket,
 };
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
-use hub::{Chunks, Hub, HubMail, HubOptions, Outlet, ShardIndex};
+use hub::{Chunks, Hub, HubMail, HubOptions, Outlet, Requests, ShardIndex};
 use model::{AckLevel, Code, Epoch, Moment, Position, Refusal, TopicName, TopicPolicy};
 use protocol::websocket::Inflater;
 use slab::Slab;
@@ -25,6 +25,7 @@ use crate::mail::ShardMail;
 use crate::memory::SharedPressure;
 use crate::poll;
 use crate::publish::PendingPublish;
+use crate::requests::{Caller, HandlingSessions};
 use crate::store::DiskParts;
 use crate::subscribers::Subscribers;
 
@@ -52,6 +53,8 @@ pub struct Shard<I> {
     /// Pages that sessions of this shard wait for.
     pub(crate) pages_under_way: usize,
     pub(crate) subscribers: Subscribers,
+    pub(crate) requests_under_way: Requests<Caller>,
+    pub(crate) handling: HandlingSessions,
     pub(crate) inflater: Inflater,
     pub(crate) epoch: Epoch,
     pub(crate) secret: Secret,
@@ -221,6 +224,8 @@ impl<I: Io> Shard<I> {
             reads: Slab::new(),
             pages_under_way: 0,
             subscribers: Subscribers::default(),
+            requests_under_way: Requests::new(index, shard_count, config.limits.clone()),
+            handling: HandlingSessions::default(),
             inflater: Inflater::default(),
             epoch: epoch.clone(),
             secret,
@@ -274,6 +279,7 @@ impl<I: Io> Shard<I> {
         }
         self.take_mail();
         self.run_backbone();
+        self.run_requests();
         self.sweep_if_due();
         self.send_mail();
         let has_more = self.flush();
@@ -290,7 +296,8 @@ impl<I: Io> Shard<I> {
         const RETRY: Duration = Duration::from_millis(1);
         let must_retry = self.waiting.iter().any(|waiting| !waiting.is_empty())
             || self.hub.has_lapped_followers();
-        let due = self.hub.due_at().map(|at| at.saturating_sub(now.elapsed));
+        let due = [self.hub.due_at(), self.requests_under_way.due_at()].into_iter().flatten().min();
+        let due = due.map(|at| at.saturating_sub(now.elapsed));
         let idle = due.map_or(IDLE, |due| due.min(IDLE));
         match (has_more || self.has_readable_unread(), must_retry || !self.closing.is_empty()) {
             (true, _) => Some(Duration::ZERO),
@@ -429,6 +436,7 @@ impl<I: Io> Shard<I> {
         let Some(connection) = connection else { return };
         if let Some(native) = connection.state.native() {
             self.hub.close_session(native.session);
+            self.end_handling(socket, connection.serial);
         }
         match polled {
             Some(_) => self.end_polled(connection),
@@ -537,6 +545,9 @@ impl<I: Io> Shard<I> {
                 ShardMail::History { asker, page } => self.answer_history(asker, page),
                 ShardMail::Question(question) => self.handle_question(question),
                 ShardMail::Response(response) => self.handle_response(response),
+                ShardMail::Requests { from, mail } => {
+                    self.requests_under_way.handle_mail(from, mail, self.now.elapsed);
+                }
                 ShardMail::SessionRequest(request) => self.handle_own_session_request(*request),
                 ShardMail::Stop => self.stop(),
             }
@@ -648,6 +659,7 @@ impl<I: Io> Shard<I> {
     /// What this shard counted.
     pub(crate) fn counters(&self) -> ShardCounters {
         let (hub, io) = (self.hub.counters(), self.io.counters());
+        let requests = self.requests_under_way.counters();
         let open = self.connections.iter().count() as u64;
         ShardCounters {
             connections: open,
@@ -675,6 +687,13 @@ impl<I: Io> Shard<I> {
             lapped_followers: hub.lapped_followers,
             http_requests: self.http_requests,
             refusals: self.refusals,
+            requests: requests.requests,
+            requests_answered: requests.answered,
+            requests_refused: requests.refused,
+            requests_timed_out: requests.timed_out,
+            late_answers: requests.late_answers,
+            requests_open: requests.open,
+            handlers: if self.index.0 == 0 { requests.handlers } else { 0 },
             accept_pauses: io.accept_pauses,
             connections_accepted: io.accepts,
             receives: io.receives,

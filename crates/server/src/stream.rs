@@ -28,10 +28,12 @@ const LINES_PATH: &str = "/v1/stream";
 const POLL_PATH: &str = "/v1/poll";
 /// Commands for a session over plain HTTP.
 const COMMANDS_PATH: &str = "/v1/commands";
+/// A request to whoever handles it.
+const REQUEST_PATH: &str = "/v1/request";
 
 /// Whether requests to `path` are about sessions over plain HTTP.
 pub(crate) fn is_session_path(path: &str) -> bool {
-    matches!(path, EVENTS_PATH | LINES_PATH | POLL_PATH | COMMANDS_PATH)
+    matches!(path, EVENTS_PATH | LINES_PATH | POLL_PATH | COMMANDS_PATH | REQUEST_PATH)
 }
 
 /// A request about a session of this server, on its way to the session's shard.
@@ -79,14 +81,18 @@ impl<I: Io> Shard<I> {
         asker: Asker,
     ) -> Result<(), Refusal> {
         let path = head.path();
-        let is_allowed = head.method == "POST" || head.method == "GET" && path != COMMANDS_PATH;
+        let is_post_only = matches!(path, COMMANDS_PATH | REQUEST_PATH);
+        let is_allowed = head.method == "POST" || head.method == "GET" && !is_post_only;
         if !is_allowed {
             let (method, allowed) =
-                (&head.method, if path == COMMANDS_PATH { "POST" } else { "GET or POST" });
+                (&head.method, if is_post_only { "POST" } else { "GET or POST" });
             let text = format!(
                 "cannot {method} `{path}`: it takes {allowed}; see section 7a of the protocol"
             );
             return Err(Refusal::new(Code::WrongMethod, text));
+        }
+        if path == REQUEST_PATH {
+            return self.ask_over_http(head, body, asker);
         }
         let mut opening = decode_opening(head, &self.config.limits)?;
         let commands = decode_commands(body, &self.config.limits)?;

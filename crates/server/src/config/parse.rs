@@ -352,7 +352,7 @@ impl Reader<'_> {
         classes: &[(String, Rates)],
         limits: &Limits,
     ) -> Result<(String, Principal), ConfigError> {
-        const KEYS: &[&str] = &["token", "name", "class", "publish", "subscribe"];
+        const KEYS: &[&str] = &["token", "name", "class", "publish", "subscribe", "handle"];
         let mut token = String::new();
         let mut principal = Principal { everything: false, ..Principal::unlimited("") };
         self.each(table, "access.tokens", KEYS, |name, path, value| {
@@ -362,6 +362,7 @@ impl Reader<'_> {
                 "class" => principal.rates = self.rates_of(path, value, classes)?,
                 "publish" => principal.publish = self.selectors(path, value, limits)?,
                 "subscribe" => principal.subscribe = self.selectors(path, value, limits)?,
+                "handle" => principal.handle = self.selectors(path, value, limits)?,
                 _ => return Ok(false),
             }
             Ok(true)

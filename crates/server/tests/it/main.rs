@@ -2,4 +2,6 @@
 
 mod client;
 mod durable;
+mod http_sessions;
 mod node;
+mod requests;

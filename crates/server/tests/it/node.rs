@@ -34,18 +34,7 @@ impl Node {
     }
 
     pub fn request(&self, head: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.address()).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a valid time");
-        let length = body.len();
-        let text = format!(
-            "{head}\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
-        );
-        stream.write_all(text.as_bytes()).expect("open");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer to the end");
-        let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
-        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
-        (status.expect("a status"), body.expect("a body"))
+        request(self.address(), head, body)
     }
 
     pub fn publish(&self, body: &Value) -> Value {
@@ -71,6 +60,22 @@ impl Node {
             Err(other) => panic!("{other}"),
         }
     }
+}
+
+/// Sends a whole request; answers the status and the body.
+pub fn request(address: SocketAddr, head: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a valid time");
+    let length = body.len();
+    let text = format!(
+        "{head}\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(text.as_bytes()).expect("open");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer to the end");
+    let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    (status.expect("a status"), body.expect("a body"))
 }
 
 impl Drop for Node {
@@ -126,7 +131,7 @@ impl Peer {
 }
 
 /// Runs a test on one shard, on four, and on four that share a descriptor table.
-fn on_all_layouts(test: impl Fn(&Node)) {
+pub fn on_all_layouts(test: impl Fn(&Node)) {
     for engine in ["shards = 1", "shards = 4", "shards = 4\nprivate_fd_tables = false"] {
         test(&Node::start(&format!("[engine]\n{engine}")));
     }

@@ -11,18 +11,20 @@ use model::{
     AckLevel, Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Draft, Epoch, Event,
     Gap, GapReason, Hello, HistoryPage, HistoryQuery, HistoryStart, Limits, Moment, Payload,
     PayloadKind, Position, Publication, Publish, Rates, Refusal, Selector, Sequence, Since, Start,
-    Subscribe, SubscribeOptions, Subscribed, SubscribedTopic, SubscriberName, TopicName,
+    Subscribe, SubscribeOptions, Subscribed, SubscribedTopic, SubscriberName, TopicName, Unhandle,
     Unsubscribe,
 };
 
+use super::requests;
 use super::wire::{
-    WireCommand, WireEvent, WireKept, WireLimits, WirePosition, WireStart, WireTopic,
+    WireCommand, WireEvent, WireFrom, WireKept, WireLimits, WirePosition, WireStart, WireTopic,
 };
 use super::{
     BadRecord, DeltaRef, SequenceRef, ServerRecord, TopicRef, Undecoded, check_payload_len,
 };
 
-const COMMANDS: &str = "hello, subscribe, unsubscribe, publish, history, acknowledge or ping";
+const COMMANDS: &str = "hello, subscribe, unsubscribe, publish, history, acknowledge, handle, unhandle, \
+                        request, respond or ping";
 
 /// Reads one command.
 ///
@@ -56,7 +58,7 @@ fn find_id(text: &str) -> Option<CommandId> {
     value.get("id")?.as_u64().map(CommandId)
 }
 
-fn bad_command(why: String) -> Refusal {
+pub(super) fn bad_command(why: String) -> Refusal {
     Refusal::new(Code::BadCommand, format!("cannot read the command: {why}"))
 }
 
@@ -82,6 +84,10 @@ fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal
         "publish" => publish_of(&wire, limits).map(Command::Publish),
         "history" => history_of(&wire, limits).map(Command::History),
         "acknowledge" => acknowledge_of(&wire, limits).map(Command::Acknowledge),
+        "handle" => requests::handle_of(&wire, limits).map(Command::Handle),
+        "unhandle" => Ok(Command::Unhandle(Unhandle { selectors: selectors_of(&wire, limits)? })),
+        "request" => requests::request_of(&wire, limits).map(Command::Request),
+        "respond" => requests::respond_of(&wire, limits).map(Command::Respond),
         "ping" => Ok(Command::Ping),
         "" => Err(bad_command(format!("it has no `type`; add one of {COMMANDS}"))),
         other => Err(Refusal::new(
@@ -91,7 +97,10 @@ fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal
     }
 }
 
-fn selectors_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Vec<Selector>, Refusal> {
+pub(super) fn selectors_of(
+    wire: &WireCommand<'_>,
+    limits: &Limits,
+) -> Result<Vec<Selector>, Refusal> {
     let one = wire.topic.as_deref().into_iter();
     let many = wire.topics.iter().flatten().map(|topic| &**topic);
     let selectors: Vec<Selector> = one
@@ -106,7 +115,7 @@ fn selectors_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Vec<Selector>
     Ok(selectors)
 }
 
-fn topic_of(text: &str, limits: &Limits) -> Result<TopicName, Refusal> {
+pub(super) fn topic_of(text: &str, limits: &Limits) -> Result<TopicName, Refusal> {
     TopicName::parse(text, limits).map_err(|error| Refusal::new(Code::BadTopic, error.to_string()))
 }
 
@@ -272,12 +281,8 @@ fn history_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<HistoryQuery, R
     Ok(HistoryQuery { topic, start, limit: asked.clamp(1, limits.history_page_len_max) })
 }
 
-fn publish_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Publish, Refusal> {
-    let name = wire
-        .topic
-        .as_deref()
-        .ok_or_else(|| bad_command("a publish names one `topic`; add it".into()))?;
-    let topic = topic_of(name, limits)?;
+/// The payload of a command.
+pub(super) fn payload_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Payload, Refusal> {
     let check = |len| check_payload_len(len, limits.payload_bytes_max);
     let payload = match (wire.data, &wire.text, &wire.base64) {
         (Some(data), None, None) => {
@@ -297,10 +302,20 @@ fn publish_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Publish, Refusa
             Payload::new(PayloadKind::Bytes, &bytes)
         }
         _ => {
-            let why = "a publish has exactly one of `data`, `text` and `base64`; give one";
+            let why = "it has not exactly one of `data`, `text` and `base64`; give one";
             return Err(bad_command(why.into()));
         }
     };
+    Ok(payload)
+}
+
+fn publish_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Publish, Refusal> {
+    let name = wire
+        .topic
+        .as_deref()
+        .ok_or_else(|| bad_command("a publish names one `topic`; add it".into()))?;
+    let topic = topic_of(name, limits)?;
+    let payload = payload_of(wire, limits)?;
     let idempotency_key = wire.key.as_deref().map(Into::into);
     let expected = match wire.expect {
         None => None,
@@ -337,12 +352,23 @@ pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8
             positions: wire_positions(positions),
             ..wire_command(id, "acknowledge")
         },
+        Command::Handle(handle) => WireCommand {
+            topics: Some(handle.selectors.iter().map(|s| s.as_str().into()).collect()),
+            concurrency: Some(handle.concurrency as u64),
+            ..wire_command(id, "handle")
+        },
+        Command::Unhandle(unhandle) => WireCommand {
+            topics: Some(unhandle.selectors.iter().map(|s| s.as_str().into()).collect()),
+            ..wire_command(id, "unhandle")
+        },
+        Command::Request(request) => requests::wire_request(id, request, &mut encoded),
+        Command::Respond(respond) => requests::wire_respond(id, respond, &mut encoded),
         Command::Ping => wire_command(id, "ping"),
     };
     serde_json::to_writer(out, &wire).expect("a command can be written as JSON");
 }
 
-fn wire_command(id: Option<u64>, kind: &'static str) -> WireCommand<'static> {
+pub(super) fn wire_command(id: Option<u64>, kind: &'static str) -> WireCommand<'static> {
     WireCommand { id, kind: kind.into(), ..WireCommand::default() }
 }
 
@@ -397,6 +423,16 @@ fn wire_publish<'a>(
         expect: expected.map(Sequence::get),
         ..wire_command(id, "publish")
     };
+    set_payload(&mut wire, payload, encoded);
+    wire
+}
+
+/// Puts a payload into a command; `encoded` is where base64 of it goes.
+pub(super) fn set_payload<'a>(
+    wire: &mut WireCommand<'a>,
+    payload: &'a Payload,
+    encoded: &'a mut String,
+) {
     match payload.kind() {
         PayloadKind::Json => wire.data = serde_json::from_slice(payload.bytes()).ok(),
         PayloadKind::Text => wire.text = Some(String::from_utf8_lossy(payload.bytes())),
@@ -405,7 +441,6 @@ fn wire_publish<'a>(
             wire.base64 = Some(Cow::Borrowed(encoded));
         }
     }
-    wire
 }
 
 /// Appends an event.
@@ -466,7 +501,7 @@ fn wire_event(event: &Event) -> WireEvent<'_> {
             topic: Some(gap.topic.as_str().into()),
             number: Some(gap.number),
             epoch: Some(gap.epoch.as_str().into()),
-            from: gap.from.map(Sequence::get),
+            from: gap.from.map(|from| WireFrom::Sequence(from.get())),
             to: Some(gap.to.get()),
             reason: Some(gap.reason.name().into()),
             ..of(&None)
@@ -492,6 +527,33 @@ fn wire_event(event: &Event) -> WireEvent<'_> {
             ..of(id)
         },
         Event::Acknowledged { id } => of(id),
+        Event::Handling { id, selectors } | Event::Unhandled { id, selectors } => {
+            WireEvent { selectors: Some(texts(selectors)), ..of(id) }
+        }
+        Event::Request(asked) => {
+            let mut wire = WireEvent {
+                request: Some(asked.request),
+                topic: Some(asked.topic.as_str().into()),
+                timeout_ms: Some(asked.timeout.as_millis() as u64),
+                from: Some(WireFrom::Session((&*asked.session).into())),
+                principal: Some((&*asked.principal).into()),
+                ..of(&None)
+            };
+            requests::tell_payload(&mut wire, &asked.payload);
+            wire
+        }
+        Event::Response(response) => {
+            let mut wire = WireEvent {
+                from: Some(WireFrom::Session((&*response.session).into())),
+                more: response.has_more.then_some(true),
+                ..of(&response.id)
+            };
+            requests::tell_payload(&mut wire, &response.payload);
+            wire
+        }
+        Event::Responded { id, count, missing } => {
+            WireEvent { count: Some(*count), missing: Some(*missing), ..of(id) }
+        }
         Event::Pong { id } => of(id),
         Event::Closing { refusal, retry_after_ms } => WireEvent {
             code: Some(refusal.code.number()),
@@ -761,6 +823,11 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
             selectors: selectors(wire.selectors)?,
             has_lagged: wire.reason.as_deref() == Some(GapReason::Lagged.name()),
         },
+        "handling" => Event::Handling { id, selectors: selectors(wire.selectors)? },
+        "unhandled" => Event::Unhandled { id, selectors: selectors(wire.selectors)? },
+        "request" => Event::Request(requests::asked_of(wire, limits)?),
+        "response" => Event::Response(requests::response_of(wire)?),
+        "responded" => Event::Responded { id, count: wire.count?, missing: wire.missing? },
         "lag" => Event::Lag { ms: wire.ms? },
         "topic" => Event::Topic(SubscribedTopic {
             topic: name(&wire.topic?)?,
@@ -774,7 +841,11 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
             topic: name(&wire.topic?)?,
             number: wire.number?,
             epoch: Epoch::new(&wire.epoch?),
-            from: wire.from.map(|from| Sequence::new(from).ok_or(())).transpose().ok()?,
+            from: match wire.from {
+                Some(WireFrom::Sequence(from)) => Some(Sequence::new(from)?),
+                Some(WireFrom::Session(_)) => return None,
+                None => None,
+            },
             to: Sequence::new(wire.to?)?,
             reason: GapReason::from_name(&wire.reason?)?,
         }),

@@ -7,12 +7,14 @@ mod encode;
 mod events;
 pub mod json;
 mod opening;
+mod requests;
 mod varint;
 mod wire;
 
 pub use encode::{Encoding, Framing, MessageBuilder};
 pub use events::{EventId, EventPlace, RecordHead, join_epochs};
 pub use opening::{Opening, decode_commands, decode_opening};
+pub use requests::timeout_of;
 
 use model::{CommandId, DeltaKind, Event, PayloadKind, Refusal, Sequence};
 
@@ -145,8 +147,11 @@ impl std::fmt::Display for BadRecord {
 
 impl std::error::Error for BadRecord {}
 
-/// What a payload must be to be what its kind says.
-pub(crate) fn check_payload(kind: PayloadKind, bytes: &[u8]) -> Result<(), Refusal> {
+/// Whether a payload is what its kind says.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_payload(kind: PayloadKind, bytes: &[u8]) -> Result<(), Refusal> {
     let why = match kind {
         PayloadKind::Bytes => return Ok(()),
         PayloadKind::Text => match simdutf8::basic::from_utf8(bytes) {

@@ -63,6 +63,20 @@ pub(super) struct WireCommand<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragments: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all: Option<bool>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages_per_second: Option<u32>,
@@ -118,8 +132,20 @@ pub(super) struct WireEvent<'a> {
     pub start: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovered: Option<bool>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub from: Option<WireFrom<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub from: Option<u64>,
+    pub request: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub more: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<u64>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -158,6 +184,15 @@ pub(super) struct WireEvent<'a> {
     pub text: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub base64: Option<Cow<'a, str>>,
+}
+
+/// Where a gap begins, or which session a request or its answer comes from.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+pub(super) enum WireFrom<'a> {
+    Sequence(u64),
+    #[serde(borrow)]
+    Session(Cow<'a, str>),
 }
 
 /// A publication in a page of a history.

@@ -1,0 +1,89 @@
+//! Requests between sessions, and their answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{CommandId, Payload, Selector, TopicName};
+
+/// A wish to answer requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handle {
+    /// The topics whose requests it answers.
+    pub selectors: Vec<Selector>,
+    /// How many may be open with its session at a time.
+    pub concurrency: usize,
+}
+
+/// A wish to answer them no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unhandle {
+    /// Selectors exactly as they were handled.
+    pub selectors: Vec<Selector>,
+}
+
+/// Something to be answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// What it is about.
+    pub topic: TopicName,
+    /// What it says.
+    pub payload: Arc<Payload>,
+    /// How long the answer may take.
+    pub timeout: Duration,
+    /// Who may answer.
+    pub to: Recipients,
+    /// Makes a repeated request have the first one's outcome.
+    pub key: Option<Box<str>>,
+}
+
+/// Which of the sessions that handle a topic are asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recipients {
+    /// Only the one with this public name.
+    pub session: Option<Box<str>>,
+    /// Only those of this principal.
+    pub principal: Option<Box<str>>,
+    /// Only those that this expression accepts.
+    pub filter: Option<Arc<str>>,
+    /// All of them, not one.
+    pub all: bool,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Respond {
+    /// The number of the request.
+    pub request: u64,
+    /// What it says, or why there is none.
+    pub result: Result<Arc<Payload>, Box<str>>,
+}
+
+/// A request as its handler hears it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// Its number, for the answer.
+    pub request: u64,
+    /// What it is about.
+    pub topic: TopicName,
+    /// What it says.
+    pub payload: Arc<Payload>,
+    /// How long the answer may take.
+    pub timeout: Duration,
+    /// The public name of the session that asks; empty for requests over HTTP.
+    pub session: Arc<str>,
+    /// Who asks.
+    pub principal: Arc<str>,
+}
+
+/// An answer as whoever asked hears it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Response {
+    /// Which command.
+    pub id: Option<CommandId>,
+    /// The public name of the session that answered.
+    pub session: Arc<str>,
+    /// What it says.
+    pub payload: Arc<Payload>,
+    /// Whether others may answer, too.
+    pub has_more: bool,
+}

@@ -1,0 +1,167 @@
+//! Requests and their answers in JSON. docs/protocol.md, section 7b.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use model::{
+    Asked, Code, CommandId, Handle, Limits, Payload, PayloadKind, Recipients, Refusal, Request,
+    Respond, Response, TopicName,
+};
+
+use super::json::{bad_command, payload_of, selectors_of, set_payload, topic_of, wire_command};
+use super::wire::{WireCommand, WireEvent, WireFrom};
+
+/// How many requests a session has open at a time if it does not say.
+const USUAL_CONCURRENCY: u64 = 64;
+/// How long an answer may take if the request does not say.
+const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) fn handle_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Handle, Refusal> {
+    let selectors = selectors_of(wire, limits)?;
+    let concurrency = usize::try_from(wire.concurrency.unwrap_or(USUAL_CONCURRENCY));
+    let concurrency_max = limits.handler_concurrency_max;
+    match concurrency {
+        Ok(concurrency) if (1..=concurrency_max).contains(&concurrency) => {
+            Ok(Handle { selectors, concurrency })
+        }
+        _ => Err(bad_command(format!(
+            "`concurrency` is not from 1 to handler_concurrency_max, {concurrency_max}; give one that is"
+        ))),
+    }
+}
+
+pub(super) fn request_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Request, Refusal> {
+    let missing = || bad_command("a request is about one `topic`; add it".into());
+    let topic = topic_of(wire.topic.as_deref().ok_or_else(missing)?, limits)?;
+    let timeout = timeout_of(wire.timeout_ms, limits)?;
+    let filter_bytes_max = limits.filter_bytes_max;
+    if wire.filter.as_deref().is_some_and(|filter| filter.len() > filter_bytes_max) {
+        let text = format!(
+            "cannot use the filter: filter_bytes_max is {filter_bytes_max}; write a shorter one"
+        );
+        return Err(Refusal::new(Code::BadFilter, text));
+    }
+    let boxed = |text: &Option<Cow<'_, str>>| text.as_deref().map(Box::from);
+    Ok(Request {
+        topic,
+        payload: Arc::new(payload_of(wire, limits)?),
+        timeout,
+        to: Recipients {
+            session: boxed(&wire.session),
+            principal: boxed(&wire.principal),
+            filter: wire.filter.as_deref().map(Into::into),
+            all: wire.all.unwrap_or(false),
+        },
+        key: boxed(&wire.key),
+    })
+}
+
+/// How long the answer to a request may take.
+///
+/// # Errors
+/// No time at all, or longer than `request_timeout_ms_max`.
+pub fn timeout_of(timeout_ms: Option<u64>, limits: &Limits) -> Result<Duration, Refusal> {
+    let timeout_max = limits.request_timeout_ms_max;
+    let timeout = timeout_ms.map_or(USUAL_TIMEOUT.min(timeout_max), Duration::from_millis);
+    if (Duration::from_millis(1)..=timeout_max).contains(&timeout) {
+        return Ok(timeout);
+    }
+    Err(bad_command(format!(
+        "`timeout_ms` is not from 1 to request_timeout_ms_max, {}; give one that is",
+        timeout_max.as_millis()
+    )))
+}
+
+pub(super) fn respond_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Respond, Refusal> {
+    let missing = || bad_command("an answer has the number of its `request`; add it".into());
+    let request = wire.request.ok_or_else(missing)?;
+    let result = match &wire.error {
+        Some(error) if error.len() <= limits.payload_bytes_max => Err(error.as_ref().into()),
+        Some(_) => return Err(bad_command("its `error` is longer than a payload may be".into())),
+        None => Ok(Arc::new(payload_of(wire, limits)?)),
+    };
+    Ok(Respond { request, result })
+}
+
+pub(super) fn wire_request<'a>(
+    id: Option<u64>,
+    request: &'a Request,
+    encoded: &'a mut String,
+) -> WireCommand<'a> {
+    let Recipients { session, principal, filter, all } = &request.to;
+    let mut wire = WireCommand {
+        topic: Some(request.topic.as_str().into()),
+        timeout_ms: Some(request.timeout.as_millis() as u64),
+        session: session.as_deref().map(Cow::Borrowed),
+        principal: principal.as_deref().map(Cow::Borrowed),
+        filter: filter.as_deref().map(Cow::Borrowed),
+        all: all.then_some(true),
+        key: request.key.as_deref().map(Cow::Borrowed),
+        ..wire_command(id, "request")
+    };
+    set_payload(&mut wire, &request.payload, encoded);
+    wire
+}
+
+pub(super) fn wire_respond<'a>(
+    id: Option<u64>,
+    respond: &'a Respond,
+    encoded: &'a mut String,
+) -> WireCommand<'a> {
+    let mut wire = WireCommand { request: Some(respond.request), ..wire_command(id, "respond") };
+    match &respond.result {
+        Ok(payload) => set_payload(&mut wire, payload, encoded),
+        Err(error) => wire.error = Some(Cow::Borrowed(error)),
+    }
+    wire
+}
+
+/// Puts a payload into an event.
+pub(super) fn tell_payload<'a>(wire: &mut WireEvent<'a>, payload: &'a Payload) {
+    match payload.kind() {
+        PayloadKind::Json => wire.data = serde_json::from_slice(payload.bytes()).ok(),
+        PayloadKind::Text => wire.text = Some(String::from_utf8_lossy(payload.bytes())),
+        PayloadKind::Bytes => wire.base64 = Some(STANDARD.encode(payload.bytes()).into()),
+    }
+}
+
+fn told_payload(wire: &WireEvent<'_>) -> Option<Arc<Payload>> {
+    Some(Arc::new(match (wire.data, &wire.text, &wire.base64) {
+        (Some(data), ..) => Payload::new(PayloadKind::Json, data.get().as_bytes()),
+        (_, Some(text), _) => Payload::new(PayloadKind::Text, text.as_bytes()),
+        (.., Some(base64)) => {
+            Payload::new(PayloadKind::Bytes, &STANDARD.decode(base64.as_bytes()).ok()?)
+        }
+        _ => return None,
+    }))
+}
+
+fn session_of(wire: &WireEvent<'_>) -> Option<Arc<str>> {
+    match wire.from.as_ref()? {
+        WireFrom::Session(session) => Some(session.as_ref().into()),
+        WireFrom::Sequence(_) => None,
+    }
+}
+
+pub(super) fn asked_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Asked> {
+    Some(Asked {
+        request: wire.request?,
+        payload: told_payload(&wire)?,
+        session: session_of(&wire)?,
+        topic: TopicName::parse(&wire.topic?, limits).ok()?,
+        timeout: Duration::from_millis(wire.timeout_ms?),
+        principal: wire.principal?.as_ref().into(),
+    })
+}
+
+pub(super) fn response_of(wire: WireEvent<'_>) -> Option<Response> {
+    Some(Response {
+        id: wire.id.map(CommandId),
+        session: session_of(&wire)?,
+        payload: told_payload(&wire)?,
+        has_more: wire.more.unwrap_or(false),
+    })
+}

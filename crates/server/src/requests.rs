@@ -1,0 +1,342 @@
+//! Requests between sessions, and over HTTP: what they ask, who answers. docs/protocol.md, section 7b.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use engine::{Io, Socket};
+use hub::{Outcome, Registration, RequestOutput};
+use model::{
+    Action, Asked, Code, CommandId, Event, Handle, Payload, PayloadKind, Principal, Recipients,
+    Refusal, Request, Respond, Response, Selector, TopicName, Unhandle,
+};
+use protocol::http::RequestHead;
+use protocol::native::timeout_of;
+
+use crate::asker::Asker;
+use crate::mail::ShardMail;
+use crate::payloads::{HandlerFilter, check_payload};
+use crate::shard::Shard;
+
+/// The server answers requests to this topic itself, with what they say.
+const PING_TOPIC: &str = "$server/ping";
+
+/// Who waits for an answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Caller {
+    /// A session's command.
+    Session { socket: Socket, serial: u32, id: Option<CommandId> },
+    /// An HTTP request.
+    Http(Asker),
+}
+
+/// What a session of this shard handles.
+#[derive(Debug, Default)]
+pub(crate) struct Handling {
+    selectors: Vec<Selector>,
+    /// Commands that are answered once every shard knows.
+    waiting: Vec<(Option<CommandId>, Vec<Selector>)>,
+}
+
+/// What a shard knows of its sessions that handle requests, by connection; and what sessions call themselves.
+#[derive(Debug, Default)]
+pub(crate) struct HandlingSessions {
+    all: HashMap<u32, Handling>,
+    pub clients: HashMap<u32, Arc<str>>,
+}
+
+impl<I: Io> Shard<I> {
+    /// Lets a session answer requests.
+    pub(crate) fn handle_requests(
+        &mut self,
+        socket: Socket,
+        principal: &Principal,
+        id: Option<CommandId>,
+        wanted: Handle,
+    ) -> Result<(), Refusal> {
+        let Handle { selectors, concurrency } = wanted;
+        if let Some(refused) = selectors.iter().find(|it| !principal.may(Action::Handle, it)) {
+            let text = format!(
+                "cannot handle `{refused}`: {} may not handle all of it; present a token that may, or use a \
+                 narrower selector",
+                principal.name
+            );
+            return Err(Refusal::new(Code::NotAllowed, text));
+        }
+        let count_max = self.config.limits.handlers_per_session_max;
+        let handling = self.handling.all.entry(socket.0).or_default();
+        if handling.selectors.len() + selectors.len() > count_max {
+            let text = format!(
+                "cannot handle more: handlers_per_session_max is {count_max}; use a pattern, or raise the \
+                 limit in the configuration"
+            );
+            return Err(Refusal::new(Code::TooManySubscriptions, text));
+        }
+        let serial = self.connection(socket).map_or(0, |open| open.serial);
+        let session: Arc<str> = self.session_name(serial).into();
+        let client = self.handling.clients.get(&socket.0).cloned();
+        let registration = |selector: &Selector| Registration {
+            shard: self.index,
+            link: socket.0,
+            serial,
+            selector: selector.clone(),
+            session: Arc::clone(&session),
+            principal: principal.name.as_str().into(),
+            client: client.clone(),
+        };
+        let registrations = selectors.iter().map(registration).collect();
+        let now = self.now.elapsed;
+        self.requests_under_way.register(registrations, concurrency, now)?;
+        let handling = self.handling.all.entry(socket.0).or_default();
+        handling.selectors.extend(selectors.iter().cloned());
+        handling.waiting.push((id, selectors));
+        Ok(())
+    }
+
+    /// Lets a session answer requests no more.
+    pub(crate) fn unhandle_requests(
+        &mut self,
+        socket: Socket,
+        id: Option<CommandId>,
+        unwanted: Unhandle,
+    ) -> Result<(), Refusal> {
+        let Unhandle { selectors } = unwanted;
+        let known = self.handling.all.entry(socket.0).or_default();
+        if let Some(strange) = selectors.iter().find(|it| !known.selectors.contains(it)) {
+            let text = format!(
+                "cannot end handling `{strange}`: this session does not handle it; give the selector exactly \
+                 as it was handled"
+            );
+            return Err(Refusal::new(Code::NotSubscribed, text));
+        }
+        known.selectors.retain(|it| !selectors.contains(it));
+        let (now, connection) = (self.now.elapsed, self.open_connection(socket));
+        let Some(connection) = connection else { return Ok(()) };
+        let (serial, native) = (connection.serial, connection.state.native());
+        let session = native.map(|native| native.session);
+        for selector in &selectors {
+            self.requests_under_way.unregister(socket.0, serial, Some(selector), now);
+        }
+        if let Some(session) = session {
+            self.hub.tell(session, &Event::Unhandled { id, selectors });
+        }
+        Ok(())
+    }
+
+    /// Ends what a connection handled that is gone.
+    pub(crate) fn end_handling(&mut self, socket: Socket, serial: u32) {
+        self.handling.clients.remove(&socket.0);
+        if self.handling.all.remove(&socket.0).is_some() {
+            let now = self.now.elapsed;
+            self.requests_under_way.unregister(socket.0, serial, None, now);
+            self.requests_under_way.handle_gone(socket.0, now);
+        }
+    }
+
+    /// Has a session's request answered.
+    pub(crate) fn ask(
+        &mut self,
+        socket: Socket,
+        principal: &Principal,
+        id: Option<CommandId>,
+        request: Request,
+    ) -> Result<(), Refusal> {
+        if id.is_none() {
+            let text = "cannot ask without an `id`: the answer would not be known for one; add it";
+            return Err(Refusal::new(Code::BadCommand, text));
+        }
+        let serial = self.connection(socket).map_or(0, |open| open.serial);
+        let from = self.session_name(serial);
+        self.ask_for(Caller::Session { socket, serial, id }, from, principal, request)
+    }
+
+    fn ask_for(
+        &mut self,
+        caller: Caller,
+        from: String,
+        principal: &Principal,
+        request: Request,
+    ) -> Result<(), Refusal> {
+        if request.topic.as_str() == PING_TOPIC {
+            let outcome =
+                Outcome { result: Ok((self.config.name.as_str().into(), request.payload)) };
+            self.tell_outcome(caller, outcome, false);
+            return Ok(());
+        }
+        Self::check_publish(principal, &request.topic)?;
+        let filter = request.to.filter.as_deref().map(HandlerFilter::compile).transpose()?;
+        if filter.is_some() && request.key.is_some() {
+            let text = "cannot ask with a `filter` and a `key`: who answers would not be the same the second \
+                        time; leave one out";
+            return Err(Refusal::new(Code::BadCommand, text));
+        }
+        let accepts = |known: &Registration| {
+            filter.as_ref().is_none_or(|filter| {
+                let client = known.client.as_deref().unwrap_or("");
+                filter.accepts(&known.session, &known.principal, client)
+            })
+        };
+        let from = (from.into(), principal.name.as_str().into());
+        self.requests_under_way.ask(caller, request, from, &accepts, self.now.elapsed);
+        Ok(())
+    }
+
+    /// Takes a session's answer.
+    pub(crate) fn respond(&mut self, socket: Socket, respond: Respond) -> Result<(), Refusal> {
+        let serial = self.connection(socket).map_or(0, |open| open.serial);
+        let name = self.session_name(serial).into();
+        self.requests_under_way.respond((socket.0, serial), respond, name, self.now.elapsed)
+    }
+
+    /// Takes a request that came over HTTP.
+    pub(crate) fn ask_over_http(
+        &mut self,
+        head: &RequestHead,
+        body: &[u8],
+        asker: Asker,
+    ) -> Result<(), Refusal> {
+        let limits = &self.config.limits;
+        let bearer = head.field("authorization").and_then(|value| value.strip_prefix("Bearer "));
+        let principal = self.access.principal(bearer)?;
+        let (mut topic, mut timeout_ms, mut key) = (None, None, None);
+        let mut to = Recipients::default();
+        for (name, value) in head.query() {
+            let bad = |why: String| {
+                Refusal::new(Code::BadRequest, format!("cannot read the request: {why}"))
+            };
+            match name.as_str() {
+                "topic" => topic = Some(value),
+                "timeout_ms" => {
+                    let why = || bad(format!("`timeout_ms` is `{value}`; give a whole number"));
+                    timeout_ms = Some(value.parse().map_err(|_| why())?);
+                }
+                "key" => key = Some(value.into()),
+                "session" => to.session = Some(value.into()),
+                "principal" => to.principal = Some(value.into()),
+                "filter" => to.filter = Some(value.into()),
+                _ => {
+                    let known = "use topic, timeout_ms, key, session, principal and filter";
+                    return Err(bad(format!("`{name}` is no parameter; {known}")));
+                }
+            }
+        }
+        let topic = TopicName::parse(topic.as_deref().unwrap_or(""), limits)
+            .map_err(|error| Refusal::new(Code::BadTopic, error.to_string()))?;
+        let payload =
+            Arc::new(payload_of(head.field("content-type"), body, limits.payload_bytes_max)?);
+        let timeout = timeout_of(timeout_ms, limits)?;
+        let request = Request { topic, payload, timeout, to, key };
+        self.ask_for(Caller::Http(asker), String::new(), &principal, request)
+    }
+
+    /// Does what requests under way want done.
+    pub(crate) fn run_requests(&mut self) {
+        self.requests_under_way.run_timers(self.now.elapsed);
+        while let Some(output) = self.requests_under_way.poll() {
+            match output {
+                RequestOutput::Mail(shard, mail) => {
+                    let from = self.index;
+                    self.mail_to(shard, ShardMail::Requests { from, mail });
+                }
+                RequestOutput::Tell { link, asked } => self.tell_handler(link, asked),
+                RequestOutput::Registered { link, serial } => self.tell_registered(link, serial),
+                RequestOutput::Answer { asker, outcome, has_more } => {
+                    self.tell_outcome(asker, outcome, has_more);
+                }
+                RequestOutput::AnswersEnd { asker, count, missing } => {
+                    if let Caller::Session { socket, serial, id } = asker {
+                        self.tell_caller(socket, serial, &Event::Responded { id, count, missing });
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_handler(&mut self, link: u32, asked: Asked) {
+        let request = asked.request;
+        let is_its_own = self
+            .open_connection(Socket(link))
+            .is_some_and(|open| self.requests_under_way.is_for(request, open.serial));
+        let native = self.open_connection(Socket(link)).and_then(|open| open.state.native());
+        match native.filter(|native| is_its_own && !native.is_closing).map(|it| it.session) {
+            Some(session) => self.hub.tell(session, &Event::Request(asked)),
+            None => {
+                let text =
+                    "cannot have it answered: the session that handles it just ended; ask again";
+                let refusal = Refusal::new(Code::NoHandler, text);
+                self.requests_under_way.take_back(request, refusal, self.now.elapsed);
+            }
+        }
+    }
+
+    fn tell_registered(&mut self, link: u32, serial: u32) {
+        let Some(handling) = self.handling.all.get_mut(&link) else { return };
+        if handling.waiting.is_empty() {
+            return;
+        }
+        let (id, selectors) = handling.waiting.remove(0);
+        self.tell_caller(Socket(link), serial, &Event::Handling { id, selectors });
+    }
+
+    fn tell_caller(&mut self, socket: Socket, serial: u32, event: &Event) {
+        let connection = self.open_connection(socket).filter(|open| open.serial == serial);
+        if let Some(session) = connection.and_then(|open| open.state.native()).map(|it| it.session)
+        {
+            self.hub.tell(session, event);
+        }
+    }
+
+    fn tell_outcome(&mut self, caller: Caller, outcome: Outcome, has_more: bool) {
+        match (caller, outcome.result) {
+            (Caller::Session { socket, serial, id }, Ok((session, payload))) => {
+                let response = Response { id, session, payload, has_more };
+                self.tell_caller(socket, serial, &Event::Response(response));
+            }
+            (Caller::Session { socket, serial, id }, Err(refusal)) => {
+                self.refusals += 1;
+                self.tell_caller(socket, serial, &Event::Refused { id, refusal });
+            }
+            (Caller::Http(asker), Ok((_, payload))) => {
+                self.answer(asker, 200, content_type_of(payload.kind()), payload.bytes());
+            }
+            (Caller::Http(asker), Err(refusal)) => self.answer_refusal(asker, &refusal),
+        }
+    }
+}
+
+/// The content type of a payload's kind.
+pub(crate) fn content_type_of(kind: PayloadKind) -> &'static str {
+    match kind {
+        PayloadKind::Json => "application/json",
+        PayloadKind::Text => "text/plain; charset=utf-8",
+        PayloadKind::Bytes => "application/octet-stream",
+    }
+}
+
+/// The payload that a request's body is. Where nothing is said of it, it is what it looks like.
+pub(crate) fn payload_of(
+    content_type: Option<&str>,
+    body: &[u8],
+    bytes_max: usize,
+) -> Result<Payload, Refusal> {
+    let content_type = content_type.unwrap_or("").split(';').next().unwrap_or("").trim();
+    let kind = match content_type {
+        "application/json" => PayloadKind::Json,
+        "" | "application/x-www-form-urlencoded" => {
+            let kinds = [PayloadKind::Json, PayloadKind::Text];
+            let looks_like = |kind: &PayloadKind| check_payload(*kind, body).is_ok();
+            kinds.into_iter().find(looks_like).unwrap_or(PayloadKind::Bytes)
+        }
+        text if text.starts_with("text/") => PayloadKind::Text,
+        _ => PayloadKind::Bytes,
+    };
+    if body.len() > bytes_max {
+        let text = format!(
+            "cannot take the payload: it has {} bytes and payload_bytes_max is {bytes_max}; send less at a time, \
+             or raise the limit in the configuration",
+            body.len()
+        );
+        return Err(Refusal::new(Code::PayloadTooLarge, text));
+    }
+    check_payload(kind, body)?;
+    Ok(Payload::new(kind, body))
+}
