@@ -57,6 +57,8 @@ counters! {
     lagged_unsubscribes counter;
     /// Sessions that take nothing now.
     stalled_sessions gauge;
+    /// Devices attached now.
+    devices gauge;
     /// Requests of this shard's sessions and HTTP peers.
     requests counter;
     /// Of these, answered.

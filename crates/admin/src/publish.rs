@@ -31,7 +31,7 @@ struct WirePublish<'a> {
     topics: Option<Vec<Cow<'a, str>>>,
     #[serde(borrow)]
     publications: Option<Vec<WirePublish<'a>>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     data: Option<&'a RawValue>,
     #[serde(borrow)]
     text: Option<Cow<'a, str>>,
@@ -40,6 +40,13 @@ struct WirePublish<'a> {
     #[serde(borrow)]
     key: Option<Cow<'a, str>>,
     expect: Option<u64>,
+}
+
+/// A member that is there, `null` included: that is a JSON value like others.
+fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'a RawValue>, D::Error> {
+    <&'a RawValue>::deserialize(deserializer).map(Some)
 }
 
 pub(crate) async fn publish(

@@ -97,7 +97,7 @@ async fn check_origin(
     headers.insert(header::VARY, HeaderValue::from_static("origin"));
     let methods = HeaderValue::from_static("GET, POST");
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
-    let fields = HeaderValue::from_static("authorization, content-type");
+    let fields = HeaderValue::from_static("authorization, content-type, last-event-id");
     headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, fields);
     response
 }

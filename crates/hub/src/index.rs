@@ -25,11 +25,16 @@ pub(crate) struct AudienceIndex(pub u32);
 
 /// The shard that gives positions in `topic`: the same on every shard of the node.
 pub fn home_shard(topic: &TopicName, shard_count: u16) -> ShardIndex {
+    home_shard_of(topic.as_str(), shard_count)
+}
+
+/// The shard that a name is at home on.
+pub fn home_shard_of(name: &str, shard_count: u16) -> ShardIndex {
     const SEED: u64 = 0x7469_6465_6761_7465;
     if shard_count == 1 {
         return ShardIndex(0);
     }
-    let hash = FixedState::with_seed(SEED).hash_one(topic.as_str());
+    let hash = FixedState::with_seed(SEED).hash_one(name);
     ShardIndex((hash % u64::from(shard_count)) as u16)
 }
 

@@ -68,6 +68,9 @@ codes! {
     /// Whoever handles the request has as many open as it may.
     TooManyRequests = 4110, "too_many_requests", 429;
 
+    /// The device is not attached now, and was.
+    DeviceGone = 4111, "device_gone", 410;
+
     /// The bytes are no valid command.
     BadCommand = 4200, "bad_command", 400;
     /// The `type` is no command of this version.
@@ -113,6 +116,10 @@ codes! {
     Declined = 4221, "declined", 422;
     /// There is no such open request: it was answered already, or its time was up.
     NoRequest = 4222, "no_request", 404;
+    /// No device of that name was attached lately.
+    NoDevice = 4223, "no_device", 404;
+    /// Another connection attached under the same name.
+    TakenOver = 4224, "taken_over", 409;
 
     /// The token is unknown.
     BadToken = 4300, "bad_token", 401;

@@ -35,6 +35,8 @@ pub enum Command {
     Request(Request),
     /// Has one.
     Respond(Respond),
+    /// Wants the session to end.
+    Close,
     /// Wants to know that we are there.
     Ping,
 }

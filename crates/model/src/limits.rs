@@ -159,6 +159,12 @@ limits! {
     device_requests_max: usize = 16;
     /// Milliseconds that the answer to a request may take.
     request_timeout_ms_max: Duration = Duration::from_secs(300);
+    /// Milliseconds between a device's heartbeats, unless it says otherwise when it attaches.
+    device_heartbeat_ms: Duration = Duration::from_secs(60);
+    /// Bytes of requests that wait for one device's connection.
+    device_unsent_bytes_max: usize = 2 << 20;
+    /// Devices that went and are remembered by a shard, so that asking them is answered 410 rather than 404.
+    devices_gone_max: usize = 100_000;
     /// Milliseconds that a kept-alive HTTP connection may idle between requests.
     keep_alive_ms: Duration = Duration::from_secs(60);
 }

@@ -39,6 +39,8 @@ pub struct Request {
 /// Which of the sessions that handle a topic are asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recipients {
+    /// The attached device of this name, `APPLICATION/DEVICE`, instead of a session.
+    pub device: Option<Box<str>>,
     /// Only the one with this public name.
     pub session: Option<Box<str>>,
     /// Only those of this principal.

@@ -10,5 +10,5 @@ pub mod delta;
 mod dialect;
 mod transport;
 
-pub use dialect::native;
+pub use dialect::{device, native};
 pub use transport::{http, websocket};

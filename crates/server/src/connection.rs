@@ -9,6 +9,7 @@ use protocol::native::Framing;
 use protocol::websocket::{Deflater, Inbound};
 
 use crate::asker::Asker;
+use crate::devices::Attached;
 
 /// One connection.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) enum State {
     Echo(Box<Echo>),
     /// A response that goes on.
     Stream(Box<Stream>),
+    /// An attached device.
+    Device(Box<Attached>),
     /// A session that is polled. It has no connection of its own.
     Polled(Box<Polled>),
 }
@@ -46,8 +49,17 @@ impl State {
             Self::Native(native) => Some(native),
             Self::Stream(stream) => Some(&stream.native),
             Self::Polled(polled) => Some(&polled.native),
-            Self::Head(_) | Self::Body(_) | Self::Answering(_) | Self::Echo(_) => None,
+            Self::Head(_)
+            | Self::Body(_)
+            | Self::Answering(_)
+            | Self::Echo(_)
+            | Self::Device(_) => None,
         }
+    }
+
+    /// Whether it may stand for days: such ones are looked at in turn, not all at once.
+    pub(crate) fn is_long_lived(&self) -> bool {
+        matches!(self, Self::Device(_)) || self.native().is_some()
     }
 
     /// The same, to be changed.
@@ -56,7 +68,11 @@ impl State {
             Self::Native(native) => Some(native),
             Self::Stream(stream) => Some(&mut stream.native),
             Self::Polled(polled) => Some(&mut polled.native),
-            Self::Head(_) | Self::Body(_) | Self::Answering(_) | Self::Echo(_) => None,
+            Self::Head(_)
+            | Self::Body(_)
+            | Self::Answering(_)
+            | Self::Echo(_)
+            | Self::Device(_) => None,
         }
     }
 }

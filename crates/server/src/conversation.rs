@@ -48,6 +48,10 @@ impl<I: Io> Shard<I> {
                 }
                 Heard::Pong => {}
                 Heard::Close(code) => {
+                    // After a close frame nothing may follow. RFC 6455, section 5.5.1.
+                    if let Some(session) = self.native(socket).map(|native| native.session) {
+                        self.hub.end_reading(session);
+                    }
                     let mut close = Vec::new();
                     encode_close(code, "", &mut close);
                     self.tell_native(socket, &close);
@@ -140,6 +144,10 @@ impl<I: Io> Shard<I> {
                         // Who did not ask does not hear it.
                         (Err(_), None) | (Ok(()), _) => Ok(()),
                     },
+                    Command::Close => {
+                        self.end_session(socket);
+                        Ok(())
+                    }
                     Command::Ping => {
                         self.hub.tell(session, &Event::Pong { id });
                         Ok(())
@@ -234,6 +242,22 @@ impl<I: Io> Shard<I> {
         self.hub.tell(session, &Event::Closing { refusal, retry_after_ms });
         self.hub.tell_bytes(session, &close);
         self.end_native(socket);
+    }
+
+    /// Ends a session whose client wants no more.
+    fn end_session(&mut self, socket: Socket) {
+        let Some(session) = self.native(socket).map(|native| native.session) else { return };
+        let mut end = Vec::new();
+        match Manner::of(self.hub.encoding(session)).framing {
+            Framing::WebSocket => encode_close(1000, "", &mut end),
+            framing => Self::encode_stream_end(framing, &mut end),
+        }
+        self.hub.end_reading(session);
+        self.hub.tell_bytes(session, &end);
+        self.end_native(socket);
+        if crate::poll::polled_index(socket).is_some() {
+            self.drop_connection(socket);
+        }
     }
 
     fn end_native(&mut self, socket: Socket) {

@@ -15,6 +15,7 @@ use protocol::websocket::{
 };
 
 use crate::connection::{Answering, Arriving, Connection, Echo, State};
+use crate::devices::ATTACH_PATH;
 use crate::encoder::Manner;
 use crate::mail::{Response, ShardMail};
 use crate::shard::Shard;
@@ -35,7 +36,11 @@ impl<I: Io> Shard<I> {
             }
             State::Body(_) => self.handle_body(socket, bytes),
             State::Answering(answering) => answering.early.extend_from_slice(bytes),
-            State::Native(_) | State::Echo(_) | State::Stream(_) | State::Polled(_) => {}
+            State::Native(_)
+            | State::Echo(_)
+            | State::Stream(_)
+            | State::Polled(_)
+            | State::Device(_) => {}
         }
     }
 
@@ -62,6 +67,7 @@ impl<I: Io> Shard<I> {
             ECHO_PATH if self.config.echo && head.wants_websocket() => {
                 self.open_echo(socket, &head, rest);
             }
+            ATTACH_PATH => self.attach(socket, &head, rest),
             _ => match BodyReader::new(&head, &self.config.limits) {
                 Err(refusal) => self.refuse_http(socket, &refusal),
                 Ok(body) => {
@@ -239,8 +245,13 @@ impl<I: Io> Shard<I> {
     }
 
     pub(crate) fn check_room(&self) -> Result<(), Refusal> {
+        if self.is_stopping() {
+            let text =
+                "cannot open a session: the server is stopping; go to another node, or come back";
+            return Err(Refusal::new(Code::GoingAway, text));
+        }
         let sessions_max = self.sessions_max;
-        if self.hub.session_count() < sessions_max {
+        if self.hub.session_count() + self.devices_attached < sessions_max {
             return Ok(());
         }
         let text = format!(
@@ -267,7 +278,7 @@ impl<I: Io> Shard<I> {
         self.handle_rest(socket, rest);
     }
 
-    fn handle_rest(&mut self, socket: Socket, rest: &[u8]) {
+    pub(crate) fn handle_rest(&mut self, socket: Socket, rest: &[u8]) {
         if !rest.is_empty() {
             self.handle_bytes(socket, &mut rest.to_vec());
         }

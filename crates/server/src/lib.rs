@@ -5,10 +5,12 @@
 
 mod access;
 mod api;
+mod applications;
 mod asker;
 pub mod config;
 mod connection;
 mod conversation;
+mod devices;
 mod encoder;
 mod history;
 mod http;
@@ -21,14 +23,17 @@ mod publish;
 mod requests;
 mod server;
 mod shard;
+mod statistics;
 mod store;
 mod stream;
 mod subscribers;
 mod sweep;
 
 pub use access::Access;
+pub use applications::{Applications, Role};
 pub use asker::Asker;
 pub use config::Config;
+pub use devices::{DeviceMail, Gather};
 pub use key::{Secret, SessionPlace};
 pub use mail::ShardMail;
 pub use memory::SharedPressure;

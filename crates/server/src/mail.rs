@@ -7,6 +7,7 @@ use model::{
     AckLevel, Draft, HistoryPage, HistoryQuery, Position, Publication, Refusal, Sequence, TopicName,
 };
 
+use crate::devices::{DeviceMail, Gather};
 use crate::history::HistoryAsker;
 use crate::stream::SessionRequest;
 
@@ -106,6 +107,10 @@ pub enum ShardMail {
         /// What it says.
         mail: RequestMail,
     },
+    /// From another shard, about devices.
+    Device(DeviceMail),
+    /// A question that goes from shard to shard.
+    Gather(Box<Gather>),
     /// A request about a session of this shard that came on another shard's connection.
     SessionRequest(Box<SessionRequest>),
     /// The server is stopping.

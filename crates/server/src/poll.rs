@@ -41,6 +41,18 @@ impl<I: Io> Shard<I> {
         self.polled.iter().map(|(index, _)| Socket(POLLED | index as u32))
     }
 
+    /// Ends the sessions for which no poll waits.
+    pub(crate) fn drop_unpolled(&mut self) {
+        let is_unpolled = |open: &Connection| match &open.state {
+            State::Polled(polled) => polled.asker.is_none(),
+            _ => false,
+        };
+        let unpolled = self.polled.iter().filter(|(_, open)| is_unpolled(open));
+        let sockets: Vec<Socket> =
+            unpolled.map(|(index, _)| Socket(POLLED | index as u32)).collect();
+        sockets.into_iter().for_each(|socket| self.drop_connection(socket));
+    }
+
     fn polled(&mut self, socket: Socket) -> Option<&mut Polled> {
         match &mut self.connection(socket)?.state {
             State::Polled(polled) => Some(polled),

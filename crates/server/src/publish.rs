@@ -23,6 +23,8 @@ pub(crate) enum PendingPublish {
     Session { socket: Socket, serial: u32, id: Option<CommandId>, is_binary: IsBinary },
     /// A session's acknowledgement.
     Acknowledge { socket: Socket, serial: u32, id: Option<CommandId> },
+    /// Nobody: the server itself has something to say.
+    Nobody,
     /// An HTTP request.
     Api(oneshot::Sender<Result<Published, Refusal>>),
 }
@@ -109,6 +111,12 @@ impl<I: Io> Shard<I> {
                 });
                 // The request may have been given up meanwhile.
                 let _ = answer.send(published);
+            }
+            PendingPublish::Nobody => {
+                if let Err(refusal) = result {
+                    self.refusals += 1;
+                    tracing::debug!(%refusal, "could not be published");
+                }
             }
             PendingPublish::Acknowledge { socket, serial, id } => {
                 self.answer_acknowledged(socket, serial, id, result.map(drop));

@@ -163,6 +163,11 @@ impl<I: Io> Shard<I> {
             return Ok(());
         }
         Self::check_publish(principal, &request.topic)?;
+        if let Some(name) = &request.to.device {
+            let (name, principal) = (name.as_ref().into(), principal.name.as_str().into());
+            self.ask_device(caller, name, request, (from.into(), principal));
+            return Ok(());
+        }
         let filter = request.to.filter.as_deref().map(HandlerFilter::compile).transpose()?;
         if filter.is_some() && request.key.is_some() {
             let text = "cannot ask with a `filter` and a `key`: who answers would not be the same the second \
@@ -252,6 +257,9 @@ impl<I: Io> Shard<I> {
     }
 
     fn tell_handler(&mut self, link: u32, asked: Asked) {
+        if self.tell_device(link, &asked) {
+            return;
+        }
         let request = asked.request;
         let is_its_own = self
             .open_connection(Socket(link))

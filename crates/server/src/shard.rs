@@ -9,13 +9,14 @@ use backbone::{
     Backbone, BackboneEvent, DiskBackbone, MemoryBackbone, Store, StoreMail, StoredTopic, Ticket,
 };
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
-use hub::{Chunks, Hub, HubMail, HubOptions, Outlet, Requests, ShardIndex};
+use hub::{Chunks, Devices, Hub, HubMail, HubOptions, Outlet, Requests, ShardIndex};
 use model::{AckLevel, Code, Epoch, Moment, Position, Refusal, TopicName, TopicPolicy};
 use protocol::websocket::Inflater;
 use slab::Slab;
 use tokio::sync::mpsc;
 
 use crate::access::Access;
+use crate::applications::Applications;
 use crate::config::Config;
 use crate::connection::{Connection, Native, State};
 use crate::encoder::NativeEncoder;
@@ -26,6 +27,7 @@ use crate::memory::SharedPressure;
 use crate::poll;
 use crate::publish::PendingPublish;
 use crate::requests::{Caller, HandlingSessions};
+use crate::statistics::AllStatistics;
 use crate::store::DiskParts;
 use crate::subscribers::Subscribers;
 
@@ -55,6 +57,12 @@ pub struct Shard<I> {
     pub(crate) subscribers: Subscribers,
     pub(crate) requests_under_way: Requests<Caller>,
     pub(crate) handling: HandlingSessions,
+    pub(crate) applications: Arc<Applications>,
+    /// The devices whose names are at home here.
+    pub(crate) devices: Devices,
+    /// Devices that are attached to this shard.
+    pub(crate) devices_attached: usize,
+    pub(crate) statistics: AllStatistics,
     pub(crate) inflater: Inflater,
     pub(crate) epoch: Epoch,
     pub(crate) secret: Secret,
@@ -226,6 +234,10 @@ impl<I: Io> Shard<I> {
             subscribers: Subscribers::default(),
             requests_under_way: Requests::new(index, shard_count, config.limits.clone()),
             handling: HandlingSessions::default(),
+            applications: Arc::new(Applications::new(&config.applications)),
+            devices: Devices::new(config.limits.devices_gone_max),
+            devices_attached: 0,
+            statistics: AllStatistics::default(),
             inflater: Inflater::default(),
             epoch: epoch.clone(),
             secret,
@@ -324,6 +336,10 @@ impl<I: Io> Shard<I> {
         self.connections.put(socket.0 as usize, connection);
     }
 
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
+
     pub(crate) fn next_serial(&mut self) -> u32 {
         self.serials = self.serials.wrapping_add(1);
         self.serials
@@ -408,6 +424,10 @@ impl<I: Io> Shard<I> {
                 connection.heard_at = now;
                 self.handle_echo(socket, bytes);
             }
+            State::Device(_) => {
+                connection.heard_at = now;
+                self.handle_device(socket, bytes);
+            }
             // Nothing is asked on a connection whose answer goes on.
             State::Stream(_) | State::Polled(_) => {}
         }
@@ -418,6 +438,7 @@ impl<I: Io> Shard<I> {
         match &connection.state {
             State::Answering(_) => self.send_answer(socket),
             State::Echo(_) => self.send_echo(socket),
+            State::Device(_) => self.send_device(socket),
             other => {
                 if let Some(session) = other.native().map(|native| native.session) {
                     self.hub.handle_writable(session);
@@ -437,6 +458,9 @@ impl<I: Io> Shard<I> {
         if let Some(native) = connection.state.native() {
             self.hub.close_session(native.session);
             self.end_handling(socket, connection.serial);
+        }
+        if let State::Device(attached) = &connection.state {
+            self.end_device(socket, connection.serial, attached);
         }
         match polled {
             Some(_) => self.end_polled(connection),
@@ -548,6 +572,8 @@ impl<I: Io> Shard<I> {
                 ShardMail::Requests { from, mail } => {
                     self.requests_under_way.handle_mail(from, mail, self.now.elapsed);
                 }
+                ShardMail::Device(mail) => self.handle_device_mail(mail),
+                ShardMail::Gather(gather) => self.gather(*gather),
                 ShardMail::SessionRequest(request) => self.handle_own_session_request(*request),
                 ShardMail::Stop => self.stop(),
             }
@@ -630,6 +656,7 @@ impl<I: Io> Shard<I> {
                 State::Stream(stream) => self.hub.answers_bytes(stream.native.session) == 0,
                 State::Polled(polled) => self.hub.answers_bytes(polled.native.session) == 0,
                 State::Echo(echo) => echo.unsent.is_empty(),
+                State::Device(attached) => attached.unsent.is_empty(),
                 State::Answering(answering) => answering.unsent.is_empty() && answering.is_whole,
                 State::Head(_) | State::Body(_) => true,
             };
@@ -645,12 +672,17 @@ impl<I: Io> Shard<I> {
         self.is_stopping = true;
         let text = "the server is stopping; come back, or go to another node";
         let refusal = Refusal::new(Code::GoingAway, text);
+        // Whoever polls not just now would be waited for in vain.
+        self.drop_unpolled();
         let polled: Vec<Socket> = self.polled_sockets().collect();
         let connected = (0..self.connections.end()).map(|index| Socket(index as u32));
         for socket in connected.chain(polled) {
             match self.open_connection(socket).map(|connection| connection.state.native()) {
                 Some(Some(_)) => self.close_native(socket, &refusal, refusal.code.number()),
-                Some(None) => self.close_soon(socket),
+                Some(None) => {
+                    self.close_device(socket, &refusal);
+                    self.close_soon(socket);
+                }
                 None => {}
             }
         }
@@ -687,6 +719,7 @@ impl<I: Io> Shard<I> {
             lapped_followers: hub.lapped_followers,
             http_requests: self.http_requests,
             refusals: self.refusals,
+            devices: self.statistics.devices(),
             requests: requests.requests,
             requests_answered: requests.answered,
             requests_refused: requests.refused,

@@ -30,10 +30,17 @@ const POLL_PATH: &str = "/v1/poll";
 const COMMANDS_PATH: &str = "/v1/commands";
 /// A request to whoever handles it.
 const REQUEST_PATH: &str = "/v1/request";
+/// Devices, and what is about one.
+const DEVICES_PATH: &str = "/v1/devices";
+/// Applications, and what is about one.
+const APPLICATIONS_PATH: &str = "/v1/applications/";
 
 /// Whether requests to `path` are about sessions over plain HTTP.
 pub(crate) fn is_session_path(path: &str) -> bool {
     matches!(path, EVENTS_PATH | LINES_PATH | POLL_PATH | COMMANDS_PATH | REQUEST_PATH)
+        || path == DEVICES_PATH
+        || path.strip_prefix(DEVICES_PATH).is_some_and(|rest| rest.starts_with('/'))
+        || path.starts_with(APPLICATIONS_PATH)
 }
 
 /// A request about a session of this server, on its way to the session's shard.
@@ -81,6 +88,12 @@ impl<I: Io> Shard<I> {
         asker: Asker,
     ) -> Result<(), Refusal> {
         let path = head.path();
+        if path.starts_with(DEVICES_PATH) {
+            return self.handle_device_request(head, body, asker);
+        }
+        if path.starts_with(APPLICATIONS_PATH) {
+            return self.handle_application_request(head, asker);
+        }
         let is_post_only = matches!(path, COMMANDS_PATH | REQUEST_PATH);
         let is_allowed = head.method == "POST" || head.method == "GET" && !is_post_only;
         if !is_allowed {
@@ -315,13 +328,14 @@ fn only_topic(selectors: &[model::Selector]) -> Option<TopicName> {
 /// Appends the first chunk: for Server-Sent Events when to come back, and padding.
 fn begin_stream(encoding: Encoding, framing: Framing, padding: usize, out: &mut Vec<u8>) {
     let message = MessageBuilder::begin(encoding, framing, out);
-    if encoding != Encoding::Lines {
-        out.extend_from_slice(b"retry: 1000\n\n");
-    }
     if padding > 0 {
         out.extend_from_slice(if encoding == Encoding::Lines { b" " } else { b":" });
         out.resize(out.len() + padding, b' ');
-        out.extend_from_slice(encoding.keep_alive());
+        out.extend_from_slice(b"\n");
+    }
+    if encoding != Encoding::Lines {
+        // Part of the first event: some readers take a block of its own for an empty event.
+        out.extend_from_slice(b"retry: 1000\n");
     }
     message.finish(out);
 }

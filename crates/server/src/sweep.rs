@@ -31,7 +31,7 @@ impl<I: Io> Shard<I> {
         for (socket, serial) in requests {
             let is_it = |connection: &&mut Connection| connection.serial == serial;
             let Some(connection) = self.connection(socket).filter(is_it) else { continue };
-            if connection.state.native().is_some() {
+            if connection.state.is_long_lived() {
                 continue;
             }
             self.requests.push((socket, serial));
@@ -47,7 +47,7 @@ impl<I: Io> Shard<I> {
         let first = (now as usize % period) * share;
         for index in first..(first + share).min(end) {
             let socket = Socket(index as u32);
-            if self.connection(socket).is_some_and(|open| open.state.native().is_some()) {
+            if self.connection(socket).is_some_and(|open| open.state.is_long_lived()) {
                 self.look_at(socket, now);
             }
         }
@@ -66,10 +66,11 @@ impl<I: Io> Shard<I> {
             Some(Verdict::KeepAlive) => self.keep_alive(socket),
             Some(Verdict::Roll) => self.roll(socket),
             Some(Verdict::Silent) => {
-                let text = "closing: nothing was heard for silence_ms, not even a pong; \
-                            connect again";
+                let text = "closing: nothing was heard for silence_ms, not even a pong, or of a device for \
+                            2.5 times its heartbeat; connect again";
                 let refusal = Refusal::new(Code::Silent, text);
                 self.close_native(socket, &refusal, refusal.code.number());
+                self.close_device(socket, &refusal);
                 if self.connection(socket).is_some_and(|c| matches!(c.state, State::Echo(_))) {
                     self.drop_connection(socket);
                 }
@@ -93,6 +94,8 @@ impl<I: Io> Shard<I> {
             State::Native(native) if native.is_closing => None,
             State::Native(_) if quiet > silence => Some(Verdict::Silent),
             State::Native(native) if quiet > ping_after && !native.is_pinged => Some(Verdict::Ping),
+            State::Device(attached) if attached.is_closing => None,
+            State::Device(attached) => (quiet > attached.silence()).then_some(Verdict::Silent),
             State::Native(_) | State::Polled(_) => None,
             State::Stream(response) if response.native.is_closing => None,
             State::Stream(response) if since(response.opened_at) > stream => Some(Verdict::Roll),

@@ -63,7 +63,7 @@ pub(super) struct Files {
     pub kept: HashMap<u64, Kept, RandomState>,
     pub retention: RetentionOf,
     /// Held for as long as the store is open.
-    _lock: File,
+    _lock: Lock,
 }
 
 /// Opens the store in `path`, made if there is none, and checks every record in it.
@@ -122,7 +122,17 @@ pub fn open(
     Ok(Opened { epoch, topics, records, damage, files })
 }
 
-fn lock(path: &Path) -> Result<File, OpenError> {
+/// The lock on a store's directory.
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Other descriptor tables of this process may have a copy of the descriptor, which would hold the lock.
+        let _ = rustix::fs::flock(&self.0, rustix::fs::FlockOperation::Unlock);
+    }
+}
+
+fn lock(path: &Path) -> Result<Lock, OpenError> {
     use rustix::fs::{FlockOperation, flock};
     let how = "check that the directory may be written";
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path.join("LOCK"));
@@ -130,7 +140,7 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
         cannot(path, "another process has it open", "stop that one, or use another store.path")
     })?;
-    Ok(file)
+    Ok(Lock(file))
 }
 
 fn number_in(meta: &Keyspace, name: &str) -> fjall::Result<u64> {

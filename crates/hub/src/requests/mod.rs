@@ -19,7 +19,7 @@ use self::handlers::Handlers;
 pub use self::handlers::Registration;
 use self::keyed::{KeyName, Keys};
 use self::open::OpenRequests;
-use crate::index::{ShardIndex, home_shard};
+use crate::index::{ShardIndex, home_shard_of};
 
 /// Handlers that are tried for one request, one after the other, while they are full.
 const CANDIDATES_MAX: usize = 16;
@@ -317,22 +317,38 @@ impl<A: Clone> Requests<A> {
         }
     }
 
-    /// Sends a request to a connection of another shard, or of this one, whatever it handles.
-    pub fn ask_connection(
+    /// Notes a request whose handler is found elsewhere: what comes of it goes to [`Requests::forward`] or
+    /// [`Requests::refuse`], on whichever shard knows.
+    pub fn prepare(
         &mut self,
         asker: A,
-        (shard, link, serial): (ShardIndex, u32, u32),
         request: Request,
         (session, principal): (Arc<str>, Arc<str>),
         now: Duration,
-    ) {
+    ) -> Option<Box<Ask>> {
         let due = now + request.timeout;
         let Some(ticket) = self.begin(PendingAsker::Outside(asker.clone()), due) else {
-            return self.refuse_full(asker);
+            self.refuse_full(asker);
+            return None;
         };
         let Request { topic, payload, .. } = request;
-        let ask = Ask { ticket, link, serial, topic, payload, due, session, principal };
-        self.mail(shard, RequestMail::Ask(Box::new(ask)), now);
+        Some(Box::new(Ask { ticket, link: 0, serial: 0, topic, payload, due, session, principal }))
+    }
+
+    /// Sends a prepared request to a connection, whatever that handles.
+    pub fn forward(
+        &mut self,
+        mut ask: Box<Ask>,
+        (shard, link, serial): (ShardIndex, u32, u32),
+        now: Duration,
+    ) {
+        (ask.link, ask.serial) = (link, serial);
+        self.mail(shard, RequestMail::Ask(ask), now);
+    }
+
+    /// Says why a prepared request has no answer.
+    pub fn refuse(&mut self, ask: &Ask, refusal: Refusal, now: Duration) {
+        self.settle(ask.ticket, Outcome { result: Err(refusal) }, now);
     }
 
     fn refuse_full(&mut self, asker: A) {
@@ -480,6 +496,11 @@ impl<A: Clone> Requests<A> {
             self.dues.remove(&(open.due, Due::Open(request)));
             self.settle(open.ticket, Outcome { result: Err(refusal) }, now);
         }
+    }
+
+    /// Whether a request is open still.
+    pub fn is_open(&self, request: u64) -> bool {
+        self.open.get(request).is_some()
     }
 
     /// Whether the connection of an open request is still the one that it was for.
@@ -649,12 +670,7 @@ impl<A: Clone> Requests<A> {
 
 /// Where requests with a key come together.
 fn home_of_key(principal: &str, key: &str, shard_count: u16) -> ShardIndex {
-    let limits = Limits { topic_bytes_max: usize::MAX, ..Limits::default() };
-    let plain: String = format!("{principal}.{key}")
-        .chars()
-        .map(|letter| if letter.is_alphanumeric() { letter } else { '_' })
-        .collect();
-    TopicName::parse(&plain, &limits).map_or(ShardIndex(0), |name| home_shard(&name, shard_count))
+    home_shard_of(&format!("{principal} {key}"), shard_count)
 }
 
 #[cfg(test)]

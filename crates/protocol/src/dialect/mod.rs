@@ -1,3 +1,4 @@
 //! What frames say.
 
+pub mod device;
 pub mod native;

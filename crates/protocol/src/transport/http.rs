@@ -5,6 +5,8 @@
 
 use model::{Code, Limits, Refusal};
 
+pub use super::chunks::{MessageFraming, MessageReader, Said};
+
 /// The head of a request: method, target and fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestHead {

@@ -1,4 +1,5 @@
 //! How frames travel.
 
+mod chunks;
 pub mod http;
 pub mod websocket;

@@ -8,6 +8,9 @@ use std::path::PathBuf;
 
 use model::{Anonymous, Limits, PolicyRule, Principal, Rates};
 
+use crate::applications::Role;
+
+pub(crate) use parse::is_device_name;
 pub use parse::{ConfigError, load, parse};
 pub use text::{default_text, reference};
 
@@ -24,6 +27,8 @@ pub struct Config {
     pub store: Option<PathBuf>,
     /// Who may do what.
     pub access: AccessConfig,
+    /// Applications whose devices attach.
+    pub applications: Vec<ApplicationConfig>,
     /// Topic policies, in order.
     pub policies: Vec<PolicyRule>,
     /// Whether and how messages are compressed.
@@ -78,6 +83,34 @@ impl Default for CompressionConfig {
     }
 }
 
+/// An application whose devices attach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApplicationConfig {
+    /// Its name.
+    pub id: String,
+    /// Its keys: several, so that one can be replaced while others are in use.
+    pub keys: Vec<KeyConfig>,
+    /// Whether each device's coming and going is told in a topic of its own.
+    pub presence: bool,
+}
+
+/// A key of an application.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyConfig {
+    /// Its public name.
+    pub id: String,
+    /// The secret.
+    pub key: String,
+    /// What it may be used for.
+    pub roles: Vec<Role>,
+}
+
+impl std::fmt::Debug for KeyConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyConfig").field("id", &self.id).field("roles", &self.roles).finish()
+    }
+}
+
 /// Who may do what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessConfig {
@@ -117,6 +150,7 @@ impl Default for Config {
             store: None,
             compression: CompressionConfig::default(),
             access: AccessConfig::default(),
+            applications: Vec::new(),
             policies: Vec::new(),
             limits: Limits::default(),
             echo: false,

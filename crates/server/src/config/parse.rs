@@ -13,7 +13,8 @@ use toml::Spanned;
 use toml::de::DeTable;
 use toml::de::DeValue;
 
-use super::{Config, EngineConfig};
+use super::{ApplicationConfig, Config, EngineConfig, KeyConfig};
+use crate::applications::Role;
 use crate::subscribers::positions_rule;
 
 /// What is wrong with a configuration, and where.
@@ -70,6 +71,13 @@ pub fn parse(text: &str, file: &str) -> Result<Config, ConfigError> {
     reader.config(table.get_ref())
 }
 
+/// Whether a text may name an application or a device: it is a level of topics.
+pub(crate) fn is_device_name(text: &str) -> bool {
+    const LEN_MAX: usize = 64;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
+    (1..=LEN_MAX).contains(&text.len()) && text.bytes().all(is_plain)
+}
+
 struct Reader<'a> {
     text: &'a str,
     file: &'a str,
@@ -82,6 +90,7 @@ const SECTIONS: &[&str] = &[
     "server",
     "engine",
     "access",
+    "applications",
     "classes",
     "topics",
     "limits",
@@ -175,6 +184,11 @@ impl Reader<'_> {
                 "engine" => self.engine(value, &mut config.engine)?,
                 "access" => self.access(value, &classes, &mut config)?,
                 "classes" => {}
+                "applications" => {
+                    for application in self.tables(path, value)? {
+                        config.applications.push(self.application(application)?);
+                    }
+                }
                 "topics" => {
                     for rule in self.tables(path, value)? {
                         config.policies.push(self.rule(rule, &config.limits)?);
@@ -344,6 +358,60 @@ impl Reader<'_> {
             }
             Ok(true)
         })
+    }
+
+    fn application(
+        &self,
+        (table, at): (&Table<'_>, usize),
+    ) -> Result<ApplicationConfig, ConfigError> {
+        let mut it = ApplicationConfig { id: String::new(), keys: Vec::new(), presence: true };
+        self.each(table, "applications", &["id", "keys", "presence"], |name, path, value| {
+            match name {
+                "id" => it.id = self.text(path, value)?.into(),
+                "presence" => it.presence = self.bool(path, value)?,
+                "keys" => {
+                    for key in self.tables(path, value)? {
+                        it.keys.push(self.application_key(key)?);
+                    }
+                }
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        if !is_device_name(&it.id) {
+            let text =
+                "an application needs an `id` of 1 to 64 of A-Z a-z 0-9 . _ - :; give it one";
+            return Err(self.error(at, "applications", text.into()));
+        }
+        Ok(it)
+    }
+
+    fn application_key(&self, (table, at): (&Table<'_>, usize)) -> Result<KeyConfig, ConfigError> {
+        let mut it = KeyConfig { id: String::new(), key: String::new(), roles: Vec::new() };
+        self.each(table, "applications.keys", &["id", "key", "roles"], |name, path, value| {
+            match name {
+                "id" => it.id = self.text(path, value)?.into(),
+                "key" => it.key = self.text(path, value)?.into(),
+                "roles" => {
+                    for (text, at) in self.texts(path, value)? {
+                        let known = [Role::Device, Role::Application, Role::Admin];
+                        let role = known.into_iter().find(|role| role.name() == text);
+                        it.roles.push(role.ok_or_else(|| {
+                            let why = "is no role; say \"device\", \"application\" or \"admin\"";
+                            self.error(at, path, format!("`{text}` {why}"))
+                        })?);
+                    }
+                }
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        const KEY_LEN_MIN: usize = 16;
+        if it.id.is_empty() || it.key.len() < KEY_LEN_MIN || it.roles.is_empty() {
+            let text = "a key needs an `id`, a `key` of 16 characters or more, and `roles`; add what is missing";
+            return Err(self.error(at, "applications.keys", text.into()));
+        }
+        Ok(it)
     }
 
     fn token(

@@ -27,7 +27,7 @@ const fn optional(name: &'static str, shown: &'static str, meaning: &'static str
     Setting { name, default: None, shown, meaning }
 }
 
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 9] = [
     Section {
         name: "server",
         meaning: "The node and its address.",
@@ -124,6 +124,21 @@ class = "phones"             # one of [[classes]]; none unless set
 
 [access]
 anonymous_class = "phones"   # the class of clients without a token; none unless set
+"##,
+    },
+    Section {
+        name: "applications",
+        meaning: "Applications whose devices attach (docs/devices.md), a list of tables, each with its keys. A \
+                  key is replaced without a break by adding the new one beside it first.",
+        settings: &[],
+        example: r##"[[applications]]
+id = "meters"
+presence = true              # each device's coming and going is told in devices/meters/ID/presence
+
+[[applications.keys]]
+id = "k1"                    # told in the open where a device proves that it has the key
+key = "a long random text"
+roles = ["device"]           # "device", "application", "admin"
 "##,
     },
     Section {

@@ -184,3 +184,19 @@ fn who_may_not_handle_is_refused() {
     assert_eq!(worker.ask(&json!({"id":2,"type":"handle","topic":"jobs/#"}))["type"], "handling");
     assert_eq!(worker.ask(&json!({"id":3,"type":"handle","topic":"#"}))["code"], 4301);
 }
+
+#[test]
+fn null_is_a_value_and_a_session_may_end_itself() {
+    on_all_layouts(|node| {
+        assert_eq!(node.publish(&json!({"topic":"n","data":null}))["sequence"], 1);
+        let mut peer = handler(node, "null", 8);
+        let mut caller = node.socket();
+        caller.say(&json!({"id":1,"type":"request","topic":"null","data":null}));
+        assert_eq!(answer(&mut peer, &Value::Null)["data"], Value::Null);
+        let response = caller.hear();
+        assert!(response["type"] == "response" && response["data"].is_null(), "{response}");
+        peer.say(&json!({"type":"close"}));
+        let gone = (2..100).any(|id| caller.ask(&request(id, "null", 1))["code"] == 4107);
+        assert!(gone, "what ended handles nothing");
+    });
+}

@@ -24,7 +24,7 @@ use super::{
 };
 
 const COMMANDS: &str = "hello, subscribe, unsubscribe, publish, history, acknowledge, handle, unhandle, \
-                        request, respond or ping";
+                        request, respond, close or ping";
 
 /// Reads one command.
 ///
@@ -88,6 +88,7 @@ fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal
         "unhandle" => Ok(Command::Unhandle(Unhandle { selectors: selectors_of(&wire, limits)? })),
         "request" => requests::request_of(&wire, limits).map(Command::Request),
         "respond" => requests::respond_of(&wire, limits).map(Command::Respond),
+        "close" => Ok(Command::Close),
         "ping" => Ok(Command::Ping),
         "" => Err(bad_command(format!("it has no `type`; add one of {COMMANDS}"))),
         other => Err(Refusal::new(
@@ -363,6 +364,7 @@ pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8
         },
         Command::Request(request) => requests::wire_request(id, request, &mut encoded),
         Command::Respond(respond) => requests::wire_respond(id, respond, &mut encoded),
+        Command::Close => wire_command(id, "close"),
         Command::Ping => wire_command(id, "ping"),
     };
     serde_json::to_writer(out, &wire).expect("a command can be written as JSON");

@@ -34,8 +34,13 @@ pub(super) fn handle_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Handl
 }
 
 pub(super) fn request_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Request, Refusal> {
-    let missing = || bad_command("a request is about one `topic`; add it".into());
-    let topic = topic_of(wire.topic.as_deref().ok_or_else(missing)?, limits)?;
+    let missing =
+        || bad_command("a request is about one `topic`, or for one `device`; add it".into());
+    let topic = match (&wire.topic, &wire.device) {
+        (Some(topic), _) => topic_of(topic, limits)?,
+        (None, Some(device)) => topic_of(&format!("devices/{device}"), limits)?,
+        (None, None) => return Err(missing()),
+    };
     let timeout = timeout_of(wire.timeout_ms, limits)?;
     let filter_bytes_max = limits.filter_bytes_max;
     if wire.filter.as_deref().is_some_and(|filter| filter.len() > filter_bytes_max) {
@@ -50,6 +55,7 @@ pub(super) fn request_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Requ
         payload: Arc::new(payload_of(wire, limits)?),
         timeout,
         to: Recipients {
+            device: boxed(&wire.device),
             session: boxed(&wire.session),
             principal: boxed(&wire.principal),
             filter: wire.filter.as_deref().map(Into::into),
@@ -91,10 +97,11 @@ pub(super) fn wire_request<'a>(
     request: &'a Request,
     encoded: &'a mut String,
 ) -> WireCommand<'a> {
-    let Recipients { session, principal, filter, all } = &request.to;
+    let Recipients { device, session, principal, filter, all } = &request.to;
     let mut wire = WireCommand {
         topic: Some(request.topic.as_str().into()),
         timeout_ms: Some(request.timeout.as_millis() as u64),
+        device: device.as_deref().map(Cow::Borrowed),
         session: session.as_deref().map(Cow::Borrowed),
         principal: principal.as_deref().map(Cow::Borrowed),
         filter: filter.as_deref().map(Cow::Borrowed),

@@ -6,6 +6,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+/// A member that is there, `null` included: that is a JSON value like others.
+fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'a RawValue>, D::Error> {
+    <&'a RawValue>::deserialize(deserializer).map(Some)
+}
+
 /// A command as it stands on the wire; which members it needs depends on `type`.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
@@ -34,7 +41,7 @@ pub(super) struct WireCommand<'a> {
     pub delta: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Cow<'a, str>>,
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub data: Option<&'a RawValue>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub text: Option<Cow<'a, str>>,
@@ -72,6 +79,8 @@ pub(super) struct WireCommand<'a> {
     pub session: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub principal: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all: Option<bool>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -178,7 +187,7 @@ pub(super) struct WireEvent<'a> {
     pub offset: Option<u64>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub publications: Option<Vec<WireKept<'a>>>,
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub data: Option<&'a RawValue>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub text: Option<Cow<'a, str>>,
@@ -201,7 +210,7 @@ pub(super) enum WireFrom<'a> {
 pub(super) struct WireKept<'a> {
     pub sequence: u64,
     pub time_ms: u64,
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub data: Option<&'a RawValue>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub text: Option<Cow<'a, str>>,

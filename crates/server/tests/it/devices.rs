@@ -1,0 +1,272 @@
+//! Devices that attach with a POST that stays open, spoken by hand.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::node::{Node, request};
+
+const DEVICE_KEY: &str = "device-key-0123456789";
+const APPLICATION_KEY: &str = "application-key-0123456789";
+
+fn node(engine: &str, limits: &str) -> Node {
+    Node::start(&format!(
+        "[engine]\n{engine}\n[limits]\n{limits}\n[[applications]]\nid = \"meters\"\n\
+         [[applications.keys]]\nid = \"d\"\nkey = \"{DEVICE_KEY}\"\nroles = [\"device\"]\n\
+         [[applications.keys]]\nid = \"a\"\nkey = \"{APPLICATION_KEY}\"\nroles = [\"application\"]\n\
+         [[applications.keys]]\nid = \"m\"\nkey = \"admin-key-0123456789\"\nroles = [\"admin\"]\n"
+    ))
+}
+
+fn on_both_layouts(test: impl Fn(&Node)) {
+    for engine in ["shards = 1", "shards = 4"] {
+        test(&node(engine, ""));
+    }
+}
+
+struct Device(BufReader<TcpStream>);
+
+impl Device {
+    fn connect(node: &Node, query: &str, key: &str) -> Self {
+        let mut stream = TcpStream::connect(node.address()).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a valid time");
+        let head = format!(
+            "POST /v1/devices/attach?application=meters&{query} HTTP/1.1\r\nHost: x\r\n\
+             Authorization: Bearer {key}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).expect("open");
+        Self(BufReader::new(stream))
+    }
+
+    fn attach(node: &Node, name: &str) -> Self {
+        let mut device = Self::connect(node, &format!("device={name}"), DEVICE_KEY);
+        assert!(device.line().contains("200"));
+        while !device.line().is_empty() {}
+        assert!(device.hear().starts_with('W'));
+        device
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("a line in time");
+        line.trim_end().to_owned()
+    }
+
+    /// The next chunk; nothing at the end.
+    fn hear(&mut self) -> String {
+        let size = usize::from_str_radix(&self.line(), 16).expect("a size");
+        let mut chunk = vec![0; size + 2];
+        self.0.read_exact(&mut chunk).expect("a whole chunk");
+        chunk.truncate(size);
+        String::from_utf8(chunk).expect("UTF-8")
+    }
+
+    fn say(&mut self, message: &str) {
+        let chunk = format!("{:x}\r\n{message}\r\n", message.len());
+        self.0.get_mut().write_all(chunk.as_bytes()).expect("open");
+    }
+
+    /// Answers the next request with what `answer` makes of it; an answer has the request's number.
+    fn answer(&mut self, answer: impl Fn(&str) -> String) {
+        let asked = self.hear();
+        assert!(asked.starts_with('Q'), "{asked}");
+        let reply = format!("A{}{}", &asked[1..5], answer(&asked[5..]));
+        self.say(&reply);
+    }
+}
+
+fn send(node: &Node, device: &str, query: &str, body: &str) -> (u16, String) {
+    request(node.address(), &send_head(device, query), body)
+}
+
+fn send_head(device: &str, query: &str) -> String {
+    format!(
+        "POST /v1/devices/{device}/send?application=meters{query} HTTP/1.1\r\n\
+         Authorization: Bearer {APPLICATION_KEY}"
+    )
+}
+
+fn get(node: &Node, path: &str, key: &str) -> (u16, Value) {
+    let (status, body) =
+        node.request(&format!("GET {path} HTTP/1.1\r\nAuthorization: Bearer {key}"), "");
+    (status, serde_json::from_str(&body).expect("JSON"))
+}
+
+#[test]
+fn an_application_asks_a_device_and_gets_its_answer() {
+    on_both_layouts(|node| {
+        let mut device = Device::attach(node, "d1");
+        let address = node.address();
+        let asking = |body: &'static str| {
+            std::thread::spawn(move || request(address, &send_head("d1", ""), body))
+        };
+        let (one, other) = (asking("first"), asking("second"));
+        // Both are open at a time: nothing is busy.
+        let asked = [device.hear(), device.hear()];
+        for asked in asked.iter().rev() {
+            let reply = format!("A{}{}!", &asked[1..5], &asked[5..]);
+            device.say(&reply);
+        }
+        assert_eq!(one.join().expect("no panic"), (200, "first!".into()));
+        assert_eq!(other.join().expect("no panic"), (200, "second!".into()));
+        let empty = asking("x");
+        device.answer(|_| String::new());
+        assert_eq!(empty.join().expect("no panic"), (200, String::new()));
+    });
+}
+
+#[test]
+fn what_can_go_wrong_with_a_device_has_a_status_and_a_code() {
+    on_both_layouts(|node| {
+        let check = |device: &str, query: &str, status: u16, code: u16| {
+            let (found, body) = send(node, device, query, "x");
+            assert!(found == status && body.contains(&format!(":{code},")), "{found} {body}");
+        };
+        check("never", "", 404, 4223);
+        let mut device = Device::attach(node, "d1");
+        check("d1", "&timeout_ms=50", 504, 4108);
+        let late = device.hear();
+        device.say(&format!("A{}late", &late[1..5]));
+        device.say("Affffnobody asked");
+        let address = node.address();
+        let asking = std::thread::spawn(move || request(address, &send_head("d1", ""), "x"));
+        let asked = device.hear();
+        device.say(&format!("N{}broken sensor", &asked[1..5]));
+        let (status, body) = asking.join().expect("no panic");
+        assert!(status == 422 && body.contains("broken sensor"), "{status} {body}");
+        let asking = std::thread::spawn(move || request(address, &send_head("d1", ""), "x"));
+        device.hear();
+        drop(device);
+        assert_eq!(asking.join().expect("no panic").0, 502, "it went with the request");
+        check("d1", "", 410, 4111);
+        let stats = get(node, "/v1/applications/meters/stats", "admin-key-0123456789");
+        let stats = stats.1;
+        assert_eq!((&stats["devices"], &stats["late_answers"]), (&json!(0), &json!(2)), "{stats}");
+        assert_eq!((&stats["requests"], &stats["errors"]), (&json!(3), &json!(1)), "{stats}");
+    });
+}
+
+#[test]
+fn devices_that_break_the_rules_are_told_and_closed() {
+    let node = node("shards = 2", "payload_bytes_max = 100\n");
+    for (bytes, code) in
+        [("zz\r\n", "4210"), ("2\r\nXY\r\n", "4200"), ("90\r\n", "4205"), ("3\r\nA12\r\n", "4200")]
+    {
+        let mut device = Device::attach(&node, "d1");
+        device.0.get_mut().write_all(bytes.as_bytes()).expect("open");
+        if code == "4205" {
+            device.0.get_mut().write_all(&[b'A'; 0x90]).expect("open");
+        }
+        let closing = device.hear();
+        assert!(closing.starts_with('C') && closing.contains(code), "{bytes}: {closing}");
+        assert_eq!(device.hear(), "", "the response ends properly");
+    }
+}
+
+#[test]
+fn a_new_attachment_takes_over_at_once_and_presence_is_told() {
+    on_both_layouts(|node| {
+        let mut peer = node.socket();
+        peer.ask(&json!({"id":1,"type":"subscribe","topic":"devices/meters/d1/presence"}));
+        let mut old = Device::attach(node, "d1");
+        assert_eq!(peer.hear()["data"]["state"], "attached");
+        let mut new = Device::attach(node, "d1");
+        let closing = old.hear();
+        assert!(closing.starts_with('C') && closing.contains("4224"), "{closing}");
+        assert_eq!(peer.hear()["data"]["state"], "attached");
+        let address = node.address();
+        let asking = std::thread::spawn(move || request(address, &send_head("d1", ""), "x"));
+        new.answer(|_| "new".into());
+        assert_eq!(asking.join().expect("no panic"), (200, "new".into()));
+        drop(old);
+        new.say("D");
+        assert_eq!(peer.hear()["data"]["state"], "detached");
+    });
+}
+
+#[test]
+fn events_of_devices_are_topics() {
+    on_both_layouts(|node| {
+        let mut device = Device::attach(node, "d1");
+        device.say("E{\"t\":21.5}");
+        device.say("H");
+        device.say("Ehot");
+        let mut peer = node.socket();
+        let topic = "devices/meters/d1/events";
+        peer.say(&json!({"id":1,"type":"subscribe","topic":topic,"from":"all"}));
+        let mut heard = Vec::new();
+        while heard.len() < 2 {
+            let event = peer.hear();
+            if event["type"] == "publication" {
+                heard.push(event);
+            }
+        }
+        assert_eq!((&heard[0]["data"]["t"], &heard[1]["text"]), (&json!(21.5), &json!("hot")));
+    });
+}
+
+#[test]
+fn keys_and_names_are_checked() {
+    let node = node("shards = 2", "");
+    let status = |query: &str, key: &str| Device::connect(&node, query, key).line();
+    assert!(status("device=d1", "wrong").contains("401"));
+    assert!(status("device=d1", APPLICATION_KEY).contains("403"));
+    assert!(status("device=a/b", DEVICE_KEY).contains("400"));
+    assert!(status("device=d1&info=x", DEVICE_KEY).contains("400"));
+    let (status, body) = node.request("POST /v1/devices/d1/send?application=meters HTTP/1.1", "x");
+    assert!(status == 401 && body.contains("4300"), "{status} {body}");
+}
+
+#[test]
+fn devices_are_listed_and_described_and_the_silent_go() {
+    on_both_layouts(|node| {
+        let mut devices: Vec<Device> =
+            (1..=5).map(|at| Device::attach(node, &format!("d{at}"))).collect();
+        let (_, page) = get(node, "/v1/devices?application=meters&limit=3", APPLICATION_KEY);
+        let names = |page: &Value| -> Vec<String> {
+            let list = page["devices"].as_array().expect("a list");
+            list.iter().map(|it| it["device"].as_str().expect("a text").to_owned()).collect()
+        };
+        assert_eq!(
+            (names(&page), &page["next"]),
+            (vec!["d1".into(), "d2".into(), "d3".into()], &json!("d3"))
+        );
+        let (_, page) =
+            get(node, "/v1/devices?application=meters&limit=3&after=d3", APPLICATION_KEY);
+        assert_eq!((names(&page), &page["next"]), (vec!["d4".into(), "d5".into()], &json!(null)));
+        devices[0].say("D");
+        std::thread::sleep(Duration::from_millis(200));
+        let (_, one) = get(node, "/v1/devices/d1?application=meters", APPLICATION_KEY);
+        assert_eq!(one["state"], "detached");
+        assert_eq!(get(node, "/v1/devices/d9?application=meters", APPLICATION_KEY).0, 404);
+    });
+    let node = node("shards = 1", "silence_ms = 2000\n");
+    let mut device =
+        Device::connect(&node, "device=d1&heartbeat_ms=1000&framing=lines", DEVICE_KEY);
+    while !device.line().is_empty() {}
+    assert!(device.hear().ends_with('\n'));
+    device.0.get_mut().write_all(b"4\r\nH\nH\n\r\n").expect("open");
+    let closing = device.hear();
+    assert!(closing.starts_with('C') && closing.contains("4103"), "{closing}");
+}
+
+#[test]
+fn a_session_asks_devices_too() {
+    on_both_layouts(|node| {
+        let mut device = Device::attach(node, "d1");
+        let mut peer = node.socket();
+        peer.say(&json!({"id":1,"type":"request","device":"meters/d1","data":{"read":true}}));
+        device.answer(|body| format!("[{body}]"));
+        let response = peer.hear();
+        assert_eq!(
+            (&response["from"], &response["data"]),
+            (&json!("meters/d1"), &json!([{"read":true}]))
+        );
+        assert_eq!(
+            peer.ask(&json!({"id":2,"type":"request","device":"meters/x","data":1}))["code"],
+            4223
+        );
+    });
+}
