@@ -6,6 +6,7 @@ import { Connection, defaultTimes } from "./connection.js";
 import type { OnOptions } from "./emitter.js";
 import { Emitter, throwLater } from "./emitter.js";
 import { LocalCode, TidegateError } from "./errors.js";
+import { Ladder } from "./ladder.js";
 import type {
   Abortable,
   ClientEvents,
@@ -25,8 +26,17 @@ import { Subscription } from "./subscription.js";
 import type { ReadOptions, SubscriptionIndex } from "./subscriptions.js";
 import { Subscriptions } from "./subscriptions.js";
 import type { AnyTopics, PayloadOf } from "./topics.js";
-import type { OpenTransport, Transport } from "./transport.js";
-import { webSocketClass, webSocketTransport } from "./websocket.js";
+import { remember, remembered } from "./memory.js";
+import { poll } from "./poll.js";
+import { sse } from "./sse.js";
+import type { OpenTransport, Transport, TransportKind } from "./transport.js";
+import { websocket } from "./websocket.js";
+
+/** Those that come with it, the best first. */
+const ALL = [websocket, sse, poll];
+
+/** A transport that can be opened in this runtime. */
+type Usable = Pick<TransportKind, "name" | "isDoubtful"> & { readonly begin: OpenTransport };
 
 interface Waiting<Answer> {
   resolve(answer: Answer): void;
@@ -35,7 +45,9 @@ interface Waiting<Answer> {
 
 /** A client of one server, or of the nodes of one. It connects at its first use, and again whenever it has to. */
 export class Client<Topics extends object = AnyTopics> {
-  readonly #open: OpenTransport;
+  readonly #transports: readonly Usable[];
+  readonly #ladder: Ladder;
+  readonly #times: ConnectionTimes;
   readonly #provider: TokenProvider | undefined;
   readonly #connection: Connection;
   readonly #subscriptions: Subscriptions;
@@ -47,8 +59,15 @@ export class Client<Topics extends object = AnyTopics> {
   readonly #awaitingReady = new Set<Waiting<void>>();
   readonly #lags: Lag[] = [];
   #transport: Transport | undefined;
+  /** Which one is in use, which was told last, and whether a better one was found. */
+  #using: Usable | undefined;
+  #toldTransport: string | undefined;
+  #isChecking = false;
+  #wantsChange = false;
   /** The connection's name for the transport. */
   #serial = 0;
+  #url = "";
+  readonly #origin: string;
   #tokenWanted: AbortController | undefined;
   #stopped: TidegateError | undefined;
   #unwatch: (() => void) | undefined;
@@ -60,7 +79,7 @@ export class Client<Topics extends object = AnyTopics> {
   /**
    * A client of the server at `url`, such as `ws://localhost:8470`; of several nodes, the preferred one first.
    *
-   * Throws if an address is none, or if there is no WebSocket to be had.
+   * Throws if an address is none, or if there is nothing here to travel with.
    */
   constructor(url: string | readonly string[], options: ClientOptions = {}) {
     const urls = typeof url === "string" ? [url] : [...url];
@@ -71,12 +90,25 @@ export class Client<Topics extends object = AnyTopics> {
     for (const key of Object.keys(times) as (keyof ConnectionTimes)[]) times[key] = options[key] ?? times[key];
     const nextId = () => (this.#lastId += 1);
     const random = Math.random;
-    this.#open = transport ?? webSocketTransport(webSocketClass(options.WebSocket));
+    this.#transports = transport ? [{ name: "own", begin: transport }] : usable(options);
+    this.#origin = urls[0]!;
+    const known = this.#transports.findIndex(({ name }) => name === remembered(this.#origin));
+    const ladder = new Ladder(this.#transports.length, Math.max(0, known));
+    [this.#ladder, this.#times] = [ladder, times];
     this.#provider = typeof token === "function" ? token : undefined;
-    const known = typeof token === "string" ? token : undefined;
-    const hasTokens = this.#provider !== undefined;
-    const bounds = { bytesPerSecond, messagesPerSecond };
-    this.#connection = new Connection({ urls, hasTokens, token: known, name, ...bounds, times, random, nextId });
+    this.#connection = new Connection({
+      urls,
+      transports: this.#transports,
+      ladder,
+      hasTokens: this.#provider !== undefined,
+      token: typeof token === "string" ? token : undefined,
+      name,
+      bytesPerSecond,
+      messagesPerSecond,
+      times,
+      random,
+      nextId,
+    });
     this.#subscriptions = new Subscriptions(nextId, times, random, deltas);
     this.#requests = new Requests({ queueMax, resendMs });
   }
@@ -84,6 +116,11 @@ export class Client<Topics extends object = AnyTopics> {
   /** What the connection is at. */
   get state(): ConnectionState {
     return this.#connection.state;
+  }
+
+  /** The transport in use: "websocket", "sse" or "poll"; `undefined` while there is no connection. */
+  get transport(): string | undefined {
+    return this.state === "connected" ? this.#using?.name : undefined;
   }
 
   /** Adds a handler; the function that it answers takes it away. */
@@ -98,7 +135,13 @@ export class Client<Topics extends object = AnyTopics> {
   /** Connects. Only needed after `close`, or after the client stopped: the first use of a new client connects too. */
   connect(): void {
     this.#stopped = undefined;
-    this.#unwatch ??= watchPage(() => this.nudge());
+    this.#unwatch ??= watchPage({
+      handleVisible: () => this.nudge(),
+      handleNetwork: () => {
+        this.#ladder.handleNetwork(now());
+        this.nudge();
+      },
+    });
     this.#connection.start(now());
     this.#drive();
   }
@@ -258,8 +301,9 @@ export class Client<Topics extends object = AnyTopics> {
     if (action) return (this.#perform(action), true);
     if (this.#connection.state === "connected") {
       const command = this.#subscriptions.pollCommand();
-      const text = command ? JSON.stringify(command) : this.#requests.pollText(now());
+      const text = command ? JSON.stringify(command) : this.#wantsChange ? undefined : this.#requests.pollText(now());
       if (text) return (this.#send(text), true);
+      if (this.#wantsChange && this.#requests.isIdle) return (this.#change(), true);
     }
     const news = this.#subscriptions.pollNews();
     if (news) {
@@ -280,7 +324,7 @@ export class Client<Topics extends object = AnyTopics> {
         void this.#fetchToken(action.serial, action.refused);
         break;
       case "open":
-        this.#openTransport(action.serial, action.url);
+        this.#openTransport(action.serial, action.url, this.#transports[action.transport]!);
         break;
       case "send":
         this.#send(JSON.stringify(action.command));
@@ -302,15 +346,15 @@ export class Client<Topics extends object = AnyTopics> {
     }
   }
 
-  #openTransport(serial: number, url: string): void {
+  #openTransport(serial: number, url: string, using: Usable): void {
     const connection = this.#connection;
-    this.#serial = serial;
+    [this.#serial, this.#url, this.#using, this.#wantsChange] = [serial, url, using, false];
     const take = (input: () => void) => {
       input();
       this.#drive();
     };
     try {
-      this.#transport = this.#open(url, {
+      this.#transport = using.begin(url, {
         handleOpen: () => take(() => connection.handleOpen(serial, now())),
         handleText: (text) => take(() => this.#handleText(serial, text)),
         handleClose: (reason) => take(() => connection.handleClose(serial, reason, now())),
@@ -357,6 +401,7 @@ export class Client<Topics extends object = AnyTopics> {
 
   #handleState({ state, error, retryInMs }: ConnectionAction & { do: "tell" }): void {
     if (state === "connected") {
+      this.#handleTransport(this.#using!.name);
       this.#subscriptions.handleConnected();
       this.#requests.handleConnected();
       this.#awaitingReady.forEach((waiting) => waiting.resolve(undefined));
@@ -370,6 +415,40 @@ export class Client<Topics extends object = AnyTopics> {
     const wasAwaited = state === "stopped" && this.#giveUp(error!);
     this.#emitter.emit("state", { state, ...(error && { error }), ...(retryInMs !== undefined && { retryInMs }) });
     if (state === "stopped" && !wasAwaited) this.#report(error);
+  }
+
+  #handleTransport(transport: string): void {
+    if (this.#transports.length > 1) remember(this.#origin, transport);
+    if (transport === this.#toldTransport) return;
+    this.#toldTransport = transport;
+    this.#emitter.emit("transport", { transport });
+  }
+
+  /** Looks whether a better transport gets through by now, beside the one in use. */
+  async #check(): Promise<void> {
+    if (this.#isChecking || this.state !== "connected") return;
+    this.#isChecking = true;
+    const [url, using] = [this.#url, this.#using!];
+    const better = this.#transports.slice(0, this.#transports.indexOf(using));
+    let found: number | undefined;
+    for (const [index, { begin }] of better.entries()) {
+      const hello = JSON.stringify(this.#connection.hello());
+      if (!(await getsThrough(begin, url, hello, this.#times.fallbackMs))) continue;
+      found = index;
+      break;
+    }
+    this.#isChecking = false;
+    // Meanwhile it may have gone elsewhere by itself.
+    const isStill = this.state === "connected" && this.#using === using;
+    this.#ladder.handleChecked(isStill ? found : undefined, now());
+    this.#wantsChange = isStill && found !== undefined;
+    this.#drive();
+  }
+
+  /** Goes over to the better transport: subscriptions go on where they are, and no answer is awaited. */
+  #change(): void {
+    this.#wantsChange = false;
+    this.#connection.change(now());
   }
 
   /** Ends all waiting, because there will be no connection; answers whether anybody waited. */
@@ -407,7 +486,8 @@ export class Client<Topics extends object = AnyTopics> {
   };
 
   #setTimer(): void {
-    const times = [this.#connection.wakeAt, this.#subscriptions.wakeAt].filter((at) => at !== undefined);
+    const checkAt = this.state === "connected" && !this.#isChecking ? this.#ladder.checkAt : undefined;
+    const times = [this.#connection.wakeAt, this.#subscriptions.wakeAt, checkAt].filter((at) => at !== undefined);
     const at = times.length > 0 ? Math.min(...times) : undefined;
     // One that fires too early only looks again: cheaper than a new one for every message.
     if (at !== undefined && this.#timer !== undefined && this.#timer.at <= at) return;
@@ -416,10 +496,46 @@ export class Client<Topics extends object = AnyTopics> {
       this.#timer = undefined;
       this.#connection.handleWake(now());
       this.#subscriptions.handleWake(now());
+      if ((this.#ladder.checkAt ?? Infinity) <= now()) void this.#check();
       this.#drive();
     };
     this.#timer = at === undefined ? undefined : { at, id: setTimeout(wake, Math.max(0, at - now())) };
   }
+}
+
+/** The transports that a client is to use, as far as this runtime has what they need. */
+function usable({ transports = ALL, WebSocket }: ClientOptions): readonly Usable[] {
+  const kinds = transports.map((each) => (typeof each === "string" ? ALL.find(({ name }) => name === each) : each));
+  const found: Usable[] = [];
+  for (const kind of kinds) {
+    const begin = kind?.open({ WebSocket });
+    if (begin) found.push({ name: kind!.name, isDoubtful: kind!.isDoubtful, begin });
+  }
+  if (found.length > 0) return found;
+  const text = "cannot connect: this runtime has none of the transports; pass npm's `ws` as the option `WebSocket`, or allow \"sse\"";
+  throw new TidegateError(LocalCode.Misused, text);
+}
+
+/** Whether a session can be opened over a transport within that time. It is closed again. */
+function getsThrough(begin: OpenTransport, url: string, hello: string, ms: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const end = (isThrough: boolean) => {
+      clearTimeout(timer);
+      transport?.close();
+      resolve(isThrough);
+    };
+    const timer = setTimeout(end, ms, false);
+    let transport: Transport | undefined;
+    try {
+      transport = begin(url, {
+        handleOpen: () => transport!.send(hello),
+        handleText: (text) => text.includes('"type":"welcome"') && end(true),
+        handleClose: () => end(false),
+      });
+    } catch {
+      end(false);
+    }
+  });
 }
 
 /** A clock that never goes back, in milliseconds. */

@@ -50,6 +50,11 @@ export class Requests {
     this.#bounds = bounds;
   }
 
+  /** Whether no answer is awaited that a break would cost. */
+  get isIdle(): boolean {
+    return ![...this.#waiting.values()].some(({ isSent, afterBreak }) => isSent && afterBreak !== "ask-again");
+  }
+
   /** Adds a request. Its outcome comes out of `pollOutcome`. */
   add(asked: Asked): void {
     if (!this.#isConnected && this.#unsent.length >= this.#bounds.queueMax) {

@@ -390,11 +390,11 @@ describe("at awkward moments", () => {
     await expect(subscription.ready()).rejects.toMatchObject({ code: 4901 });
   });
 
-  test("no WebSocket, or no address, is said at once", () => {
+  test("nothing to travel with, or no address, is said at once", () => {
     const { WebSocket: own } = globalThis as { WebSocket?: unknown };
     try {
       delete (globalThis as { WebSocket?: unknown }).WebSocket;
-      expect(() => new Client(server.url)).toThrow(expect.objectContaining({ code: 4905 }));
+      expect(() => new Client(server.url, { transports: ["websocket"] })).toThrow(expect.objectContaining({ code: 4905 }));
     } finally {
       if (own !== undefined) Object.assign(globalThis, { WebSocket: own });
     }
