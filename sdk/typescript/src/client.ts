@@ -93,7 +93,7 @@ export class Client<Topics extends object = AnyTopics> {
     this.#transports = transport ? [{ name: "own", begin: transport }] : usable(options);
     this.#origin = urls[0]!;
     const known = this.#transports.findIndex(({ name }) => name === remembered(this.#origin));
-    const ladder = new Ladder(this.#transports.length, Math.max(0, known));
+    const ladder = new Ladder(this.#transports.length, Math.max(0, known), times.checkMs);
     [this.#ladder, this.#times] = [ladder, times];
     this.#provider = typeof token === "function" ? token : undefined;
     this.#connection = new Connection({

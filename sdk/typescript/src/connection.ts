@@ -44,6 +44,8 @@ export interface ConnectionTimes extends Pauses {
   readonly openMs: number;
   /** The same, while there is another transport to try. Default 5,000. */
   readonly fallbackMs: number;
+  /** How long after falling back a better transport is looked at; then less and less often. Default 30,000. */
+  readonly checkMs: number;
   /** Silence after which the server is pinged. Default 25,000. */
   readonly silenceMs: number;
   /** How long the answer to that may take. Default 10,000. */
@@ -58,6 +60,7 @@ export const defaultTimes: ConnectionTimes = {
   lastMs: 30_000,
   openMs: 10_000,
   fallbackMs: 5_000,
+  checkMs: 30_000,
   silenceMs: 25_000,
   answerMs: 10_000,
   stableMs: 5_000,

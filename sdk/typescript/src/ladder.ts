@@ -12,14 +12,14 @@ const PATIENCE = 3;
 /** Connections that break early, one after the other, before their transport counts as useless. */
 const DEATHS = 3;
 
-/** When better transports are looked at again: at first, and each time so much later, at the latest after an hour. */
-const CHECK_MS = 30_000;
+/** How much later better transports are looked at each time, and at the latest: after an hour. */
 const CHECK_GROWTH = 4;
 const CHECK_LAST_MS = 3_600_000;
 
 /** Where a client is on its transports, by index. */
 export class Ladder {
   readonly #count: number;
+  readonly #checkMs: number;
   /** What worked last: there every round begins. */
   #home: number;
   #current: number;
@@ -31,9 +31,9 @@ export class Ladder {
   #checks = 0;
   #checkAt: number | undefined;
 
-  /** `home` is where to begin. */
-  constructor(count: number, home = 0) {
-    this.#count = count;
+  /** `home` is where to begin; better ones are looked at after `checkMs` for the first time. */
+  constructor(count: number, home: number, checkMs: number) {
+    [this.#count, this.#checkMs] = [count, checkMs];
     this.#current = this.#home = home;
   }
 
@@ -100,6 +100,6 @@ export class Ladder {
   }
 
   #nextCheck(now: number): number {
-    return now + Math.min(CHECK_MS * CHECK_GROWTH ** this.#checks, CHECK_LAST_MS);
+    return now + Math.min(this.#checkMs * CHECK_GROWTH ** this.#checks, CHECK_LAST_MS);
   }
 }

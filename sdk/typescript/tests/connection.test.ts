@@ -19,7 +19,7 @@ class Driven {
     this.connection = new Connection({
       urls: ["ws://a"],
       transports: [{}],
-      ladder: new Ladder(1),
+      ladder: new Ladder(1, 0, 0),
       hasTokens: false,
       name: "desk",
       times: defaultTimes,
