@@ -73,6 +73,7 @@ export class Client<Topics extends object = AnyTopics> {
   #unwatch: (() => void) | undefined;
   #timer: { readonly at: number; readonly id: ReturnType<typeof setTimeout> } | undefined;
   #wasConnected = false;
+  #messageBytesMax = Infinity;
   #isDriving = false;
   #lastId = 0;
 
@@ -302,7 +303,7 @@ export class Client<Topics extends object = AnyTopics> {
     if (this.#connection.state === "connected") {
       const command = this.#subscriptions.pollCommand();
       const text = command ? JSON.stringify(command) : this.#wantsChange ? undefined : this.#requests.pollText(now());
-      if (text) return (this.#send(text), true);
+      if (text) return (this.#sendOrRefuse(text), true);
       if (this.#wantsChange && this.#requests.isIdle) return (this.#change(), true);
     }
     const news = this.#subscriptions.pollNews();
@@ -336,6 +337,19 @@ export class Client<Topics extends object = AnyTopics> {
       case "tell":
         this.#handleState(action);
     }
+  }
+
+  /** Sends a command, unless the server would close the connection for its size. */
+  #sendOrRefuse(text: string): void {
+    const max = this.#messageBytesMax;
+    // A character has at most three bytes: mostly there is nothing to count.
+    const bytes = text.length * 3 > max ? new TextEncoder().encode(text).length : 0;
+    if (bytes <= max) return this.#send(text);
+    const { id } = JSON.parse(text) as { id?: number };
+    const error =
+      `cannot send a message of ${bytes} bytes: the server takes ${max}; send less at once, or raise its limit ` +
+      "message_bytes_max";
+    this.#handleEvent({ type: "refused", id, code: 4206, error });
   }
 
   #send(text: string): void {
@@ -380,6 +394,7 @@ export class Client<Topics extends object = AnyTopics> {
   }
 
   #handleEvent(event: Event): void {
+    if (event.type === "welcome") this.#messageBytesMax = event.limits?.message_bytes_max ?? Infinity;
     if (this.#connection.handleEvent(event, now()) || this.#requests.handleEvent(event)) return;
     this.#subscriptions.handleEvent(event, now());
     if (event.type === "lag") this.#lags.push({ ms: event.ms });

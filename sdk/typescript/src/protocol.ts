@@ -58,7 +58,12 @@ export type GapReason = "history" | "epoch" | "lagged";
 
 /** An event as it comes. Types that are not listed are passed over. */
 export type Event = { readonly id?: number } & (
-  | { readonly type: "welcome"; readonly session: string; readonly node: string }
+  | {
+      readonly type: "welcome";
+      readonly session: string;
+      readonly node: string;
+      readonly limits?: { readonly message_bytes_max: number };
+    }
   | { readonly type: "subscribed"; readonly selectors: readonly string[]; readonly topics: readonly WireTopic[] }
   | {
       readonly type: "unsubscribed";
