@@ -27,13 +27,8 @@ import type { ReadOptions, SubscriptionIndex } from "./subscriptions.js";
 import { Subscriptions } from "./subscriptions.js";
 import type { AnyTopics, PayloadOf } from "./topics.js";
 import { remember, remembered } from "./memory.js";
-import { poll } from "./poll.js";
-import { sse } from "./sse.js";
 import type { OpenTransport, Transport, TransportKind } from "./transport.js";
-import { websocket } from "./websocket.js";
-
-/** Those that come with it, the best first. */
-const ALL = [websocket, sse, poll];
+import { byDefault } from "./transports.js";
 
 /** A transport that can be opened in this runtime. */
 type Usable = Pick<TransportKind, "name" | "isDoubtful"> & { readonly begin: OpenTransport };
@@ -446,11 +441,14 @@ export class Client<Topics extends object = AnyTopics> {
     const [url, using] = [this.#url, this.#using!];
     const better = this.#transports.slice(0, this.#transports.indexOf(using));
     let found: number | undefined;
+    // Who falls back has loaded this already.
+    const { getsThrough } = await import("./http-transports.js");
     for (const [index, { begin }] of better.entries()) {
       const hello = JSON.stringify(this.#connection.hello());
-      if (!(await getsThrough(begin, url, hello, this.#times.fallbackMs))) continue;
-      found = index;
-      break;
+      if (await getsThrough(begin, url, hello, this.#times.fallbackMs)) {
+        found = index;
+        break;
+      }
     }
     this.#isChecking = false;
     // Meanwhile it may have gone elsewhere by itself.
@@ -519,8 +517,8 @@ export class Client<Topics extends object = AnyTopics> {
 }
 
 /** The transports that a client is to use, as far as this runtime has what they need. */
-function usable({ transports = ALL, WebSocket }: ClientOptions): readonly Usable[] {
-  const kinds = transports.map((each) => (typeof each === "string" ? ALL.find(({ name }) => name === each) : each));
+function usable({ transports = byDefault, WebSocket }: ClientOptions): readonly Usable[] {
+  const kinds = transports.map((each) => (typeof each === "string" ? byDefault.find(({ name }) => name === each) : each));
   const found: Usable[] = [];
   for (const kind of kinds) {
     const begin = kind?.open({ WebSocket });
@@ -529,28 +527,6 @@ function usable({ transports = ALL, WebSocket }: ClientOptions): readonly Usable
   if (found.length > 0) return found;
   const text = "cannot connect: this runtime has none of the transports; pass npm's `ws` as the option `WebSocket`, or allow \"sse\"";
   throw new TidegateError(LocalCode.Misused, text);
-}
-
-/** Whether a session can be opened over a transport within that time. It is closed again. */
-function getsThrough(begin: OpenTransport, url: string, hello: string, ms: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const end = (isThrough: boolean) => {
-      clearTimeout(timer);
-      transport?.close();
-      resolve(isThrough);
-    };
-    const timer = setTimeout(end, ms, false);
-    let transport: Transport | undefined;
-    try {
-      transport = begin(url, {
-        handleOpen: () => transport!.send(hello),
-        handleText: (text) => text.includes('"type":"welcome"') && end(true),
-        handleClose: () => end(false),
-      });
-    } catch {
-      end(false);
-    }
-  });
 }
 
 /** A clock that never goes back, in milliseconds. */

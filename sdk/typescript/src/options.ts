@@ -24,13 +24,14 @@ export interface ClientOptions extends Partial<ConnectionTimes> {
   readonly bytesPerSecond?: number;
   /** The same, in messages. */
   readonly messagesPerSecond?: number;
-  /** What applies deltas, besides JSON patches: `vcdiff` of "@tidegate/client/vcdiff". */
+  /** What applies deltas: `jsonPatch` of "@tidegate/client/json-patch", `vcdiff` of "@tidegate/client/vcdiff". */
   readonly deltas?: readonly DeltaDecoder[];
   /** The WebSocket class, where the runtime has none (Node before 22): npm's `ws`. Without it, others are used. */
   readonly WebSocket?: WebSocketClass;
   /**
    * What to travel with, the best first: what does not get through is left for the next one, and tried again later.
-   * Default `["websocket", "sse", "poll"]`.
+   * Default `["websocket", "sse", "poll"]`. The last two are loaded when they are tried; `sse` and `poll` of
+   * "@tidegate/client/http", given here, are there from the start.
    */
   readonly transports?: readonly (TransportName | TransportKind)[];
   /** One of your own, instead of these. */

@@ -11,7 +11,7 @@
 
 import type { Pauses } from "./backoff.js";
 import { pauseMs } from "./backoff.js";
-import type { DeltaDecoder, DeltaForm } from "./deltas.js";
+import type { DeltaDecoder, DeltaForm, VcdiffDecoder } from "./deltas.js";
 import { LocalCode, TidegateError } from "./errors.js";
 import type { Arriving } from "./payloads.js";
 import { Payloads } from "./payloads.js";
@@ -38,7 +38,7 @@ export interface ReadOptions {
   readonly priority?: number;
   /** A CEL expression over `data` and `topic`, such as `data.price > 100.0`: only what it is true for comes. */
   readonly filter?: string;
-  /** Publications may come as differences, which the client puts together. "vcdiff" needs the client's `deltas`. */
+  /** Publications may come as differences, which one of the client's `deltas` puts together. */
   readonly delta?: DeltaForm;
   /** A durable subscriber's name: the server remembers what was acknowledged under it. */
   readonly name?: string;
@@ -90,7 +90,7 @@ export class Subscriptions {
   /** Those for whose sake deltas may come. */
   readonly #withDeltas = new Set<Subscription>();
   readonly #payloads: Payloads;
-  readonly #vcdiff: DeltaDecoder | undefined;
+  readonly #deltas: readonly DeltaDecoder[];
   readonly #commands: Command[] = [];
   readonly #news: News[] = [];
   readonly #nextId: () => number;
@@ -100,8 +100,8 @@ export class Subscriptions {
   #nextIndex = 0;
 
   constructor(nextId: () => number, pauses: Pauses, random: () => number, deltas: readonly DeltaDecoder[] = []) {
-    this.#vcdiff = deltas.find(({ form }) => form === "vcdiff");
-    this.#payloads = new Payloads(this.#vcdiff);
+    this.#deltas = deltas;
+    this.#payloads = new Payloads(deltas);
     this.#nextId = nextId;
     this.#pauses = pauses;
     this.#random = random;
@@ -202,8 +202,8 @@ export class Subscriptions {
   }
 
   /** What finds the exact text of JSON payloads, while it is needed. */
-  get sources(): DeltaDecoder["sources"] | undefined {
-    return this.#payloads.needsSources ? this.#vcdiff?.sources : undefined;
+  get sources(): VcdiffDecoder["sources"] | undefined {
+    return this.#payloads.sources;
   }
 
   /** When it has to be woken, if nothing happens before. */
@@ -268,8 +268,8 @@ export class Subscriptions {
   }
 
   #checkDelta(delta: DeltaForm | undefined): void {
-    if (delta !== "vcdiff" || this.#vcdiff) return;
-    const text = 'cannot read deltas as "vcdiff": nobody decodes them; pass `vcdiff` of "@tidegate/client/vcdiff" as `deltas`';
+    if (delta === undefined || this.#deltas.some(({ form }) => form === delta)) return;
+    const text = `cannot read deltas as "${delta}": nobody decodes them; pass what "@tidegate/client/${delta}" has as \`deltas\``;
     throw new TidegateError(LocalCode.Misused, text);
   }
 

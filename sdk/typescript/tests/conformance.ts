@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import type { Client, ReadOptions, Subscription, TransportName } from "../src/index.js";
 import { TidegateError } from "../src/index.js";
 import { vcdiff } from "../src/vcdiff.js";
+import { jsonPatch } from "../src/patch.js";
 import { clientOf } from "./helpers.js";
 import { Proxy } from "./proxy.js";
 import { Server } from "./server.js";
@@ -137,7 +138,7 @@ const verbs: Record<string, Verb> = {
     const nodes = (step.nodes ?? ["server"]).map((node: string) => (node === "dead" ? "ws://127.0.0.1:1" : proxy.url));
     const tokens: string[] = [...(step.tokens ?? [])];
     const token = step.tokens ? () => tokens.shift() : step.token;
-    const client = clientOf(nodes, { transports: [runner.transport], token, deltas: [vcdiff] });
+    const client = clientOf(nodes, { transports: [runner.transport], token, deltas: [jsonPatch, vcdiff] });
     runner.peers.set(step.client, { client, proxy, isAway: false });
     await runner.settle(client.ready(), step);
     assert.deepEqual(tokens, [], "not every token was asked for");

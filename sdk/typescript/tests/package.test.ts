@@ -16,6 +16,8 @@ test.each([
 });
 
 test.each([
+  ["http", "sse.open"],
+  ["json-patch", "jsonPatch.apply"],
   ["react", "useTopic"],
   ["svelte", "topicStore"],
   ["vcdiff", "vcdiff.apply"],

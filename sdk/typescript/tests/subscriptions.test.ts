@@ -5,11 +5,12 @@ import { defaultTimes } from "../src/connection.js";
 import type { Command, Event } from "../src/protocol.js";
 import type { ReadOptions } from "../src/subscriptions.js";
 import { Subscriptions } from "../src/subscriptions.js";
+import { jsonPatch } from "../src/patch.js";
 
 /** Subscriptions whose commands and news are kept, with short ways to make events. */
 class Driven {
   lastId = 0;
-  readonly machine = new Subscriptions(() => (this.lastId += 1), defaultTimes, () => 1);
+  readonly machine = new Subscriptions(() => (this.lastId += 1), defaultTimes, () => 1, [jsonPatch]);
 
   hear(...events: object[]): void {
     for (const event of events) this.machine.handleEvent(event as Event, 0);
