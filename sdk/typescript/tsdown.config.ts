@@ -6,6 +6,7 @@ export default defineConfig({
     http: "src/http-transports.ts",
     "json-patch": "src/patch.ts",
     react: "src/react.ts",
+    requests: "src/services.ts",
     svelte: "src/svelte.ts",
     vcdiff: "src/vcdiff.ts",
   },

@@ -33,7 +33,28 @@ import { byDefault } from "./transports.js";
 /** A transport that can be opened in this runtime. */
 type Usable = Pick<TransportKind, "name" | "isDoubtful"> & { readonly begin: OpenTransport };
 
+/** @internal A part of a client that is an entry of its own. */
+export interface Part {
+  /** Whether leaving the connection for a better one costs nothing now. */
+  readonly isIdle: boolean;
+  handleConnected(): void;
+  handleDisconnect(): void;
+  /** Takes an event; answers whether it was for this part. */
+  handleEvent(event: Event): boolean;
+}
+
+/** @internal What such a part asks of its client. */
+export interface Seat {
+  /** Sends a command and awaits its answer; `more` is told those before the last. */
+  ask(command: object, afterBreak: AfterBreak, signal?: AbortSignal, more?: (event: Event) => void): Promise<Event>;
+  /** Sends a command that has no answer, if there is a connection. */
+  tell(command: object): void;
+  readonly report: (error: unknown) => void;
+}
+
 interface Waiting<Answer> {
+  /** Takes an answer before the last. */
+  more?: ((answer: Answer) => void) | undefined;
   resolve(answer: Answer): void;
   reject(error: unknown): void;
 }
@@ -53,6 +74,7 @@ export class Client<Topics extends object = AnyTopics> {
   readonly #waiting = new Map<number, Waiting<Event>>();
   readonly #awaitingReady = new Set<Waiting<void>>();
   readonly #lags: Lag[] = [];
+  readonly #parts: Part[] = [];
   #transport: Transport | undefined;
   /** Which one is in use, which was told last, and whether a better one was found. */
   #using: Usable | undefined;
@@ -90,7 +112,8 @@ export class Client<Topics extends object = AnyTopics> {
     this.#origin = urls[0]!;
     const known = this.#transports.findIndex(({ name }) => name === remembered(this.#origin));
     const ladder = new Ladder(this.#transports.length, Math.max(0, known), times.checkMs);
-    [this.#ladder, this.#times] = [ladder, times];
+    this.#ladder = ladder;
+    this.#times = times;
     this.#provider = typeof token === "function" ? token : undefined;
     this.#connection = new Connection({
       urls,
@@ -253,19 +276,38 @@ export class Client<Topics extends object = AnyTopics> {
     return now() - askedAt;
   }
 
+  /** @internal */
+  attach(part: Part): Seat {
+    this.#parts.push(part);
+    return {
+      ask: (...asked) => this.#ask(...asked),
+      tell: (command) => {
+        if (this.state !== "connected") return;
+        this.#sendOrRefuse(JSON.stringify(command));
+        this.#drive();
+      },
+      report: this.#report,
+    };
+  }
+
   /** Starts at the first use; after an end only `connect` does. */
   #begin(): void {
     if (this.#stopped) throw this.#stopped;
     if (this.#connection.state === "idle") this.connect();
   }
 
-  async #ask(command: object, afterBreak: AfterBreak, signal: AbortSignal | undefined): Promise<Event> {
+  async #ask(
+    command: object,
+    afterBreak: AfterBreak,
+    signal?: AbortSignal,
+    more?: (event: Event) => void,
+  ): Promise<Event> {
     signal?.throwIfAborted();
     this.#begin();
     const id = (this.#lastId += 1);
     const text = JSON.stringify({ id, ...command });
     this.#requests.add({ id, text, afterBreak });
-    const answer = new Promise<Event>((resolve, reject) => this.#waiting.set(id, { resolve, reject }));
+    const answer = new Promise<Event>((resolve, reject) => this.#waiting.set(id, { more, resolve, reject }));
     const abort = () => {
       this.#requests.remove(id);
       this.#waiting.get(id)?.reject(signal?.reason);
@@ -299,7 +341,7 @@ export class Client<Topics extends object = AnyTopics> {
       const command = this.#subscriptions.pollCommand();
       const text = command ? JSON.stringify(command) : this.#wantsChange ? undefined : this.#requests.pollText(now());
       if (text) return (this.#sendOrRefuse(text), true);
-      if (this.#wantsChange && this.#requests.isIdle) return (this.#change(), true);
+      if (this.#wantsChange && [this.#requests, ...this.#parts].every(({ isIdle }) => isIdle)) return (this.#change(), true);
     }
     const news = this.#subscriptions.pollNews();
     if (news) {
@@ -342,8 +384,7 @@ export class Client<Topics extends object = AnyTopics> {
     if (bytes <= max) return this.#send(text);
     const { id } = JSON.parse(text) as { id?: number };
     const error =
-      `cannot send a message of ${bytes} bytes: the server takes ${max}; send less at once, or raise its limit ` +
-      "message_bytes_max";
+      `cannot send ${bytes} bytes in a message: the server takes ${max}; send less, or raise its message_bytes_max`;
     this.#handleEvent({ type: "refused", id, code: 4206, error });
   }
 
@@ -357,7 +398,10 @@ export class Client<Topics extends object = AnyTopics> {
 
   #openTransport(serial: number, url: string, using: Usable): void {
     const connection = this.#connection;
-    [this.#serial, this.#url, this.#using, this.#wantsChange] = [serial, url, using, false];
+    this.#serial = serial;
+    this.#url = url;
+    this.#using = using;
+    this.#wantsChange = false;
     const take = (input: () => void) => {
       input();
       this.#drive();
@@ -391,6 +435,7 @@ export class Client<Topics extends object = AnyTopics> {
   #handleEvent(event: Event): void {
     if (event.type === "welcome") this.#messageBytesMax = event.limits?.message_bytes_max ?? Infinity;
     if (this.#connection.handleEvent(event, now()) || this.#requests.handleEvent(event)) return;
+    if (this.#parts.some((part) => part.handleEvent(event))) return;
     this.#subscriptions.handleEvent(event, now());
     if (event.type === "lag") this.#lags.push({ ms: event.ms });
   }
@@ -414,11 +459,13 @@ export class Client<Topics extends object = AnyTopics> {
       this.#handleTransport(this.#using!.name);
       this.#subscriptions.handleConnected();
       this.#requests.handleConnected();
+      this.#parts.forEach((part) => part.handleConnected());
       this.#awaitingReady.forEach((waiting) => waiting.resolve(undefined));
       this.#awaitingReady.clear();
     } else if (this.#wasConnected) {
       this.#subscriptions.handleDisconnect();
       this.#requests.handleDisconnect(now());
+      this.#parts.forEach((part) => part.handleDisconnect());
     }
     this.#wasConnected = state === "connected";
     if (state === "idle" || state === "stopped") this.#tokenWanted?.abort();
@@ -482,6 +529,7 @@ export class Client<Topics extends object = AnyTopics> {
 
   #settle(outcome: Outcome): void {
     const waiting = this.#waiting.get(outcome.id);
+    if (outcome.event && "more" in outcome.event && outcome.event.more) return waiting?.more?.(outcome.event);
     this.#waiting.delete(outcome.id);
     if (outcome.error) waiting?.reject(outcome.error);
     else waiting?.resolve(outcome.event);
@@ -518,14 +566,13 @@ export class Client<Topics extends object = AnyTopics> {
 
 /** The transports that a client is to use, as far as this runtime has what they need. */
 function usable({ transports = byDefault, WebSocket }: ClientOptions): readonly Usable[] {
-  const kinds = transports.map((each) => (typeof each === "string" ? byDefault.find(({ name }) => name === each) : each));
-  const found: Usable[] = [];
-  for (const kind of kinds) {
+  const found = transports.flatMap((each) => {
+    const kind = typeof each === "string" ? byDefault.find(({ name }) => name === each) : each;
     const begin = kind?.open({ WebSocket });
-    if (begin) found.push({ name: kind!.name, isDoubtful: kind!.isDoubtful, begin });
-  }
+    return begin ? [{ ...kind!, begin }] : [];
+  });
   if (found.length > 0) return found;
-  const text = "cannot connect: this runtime has none of the transports; pass npm's `ws` as the option `WebSocket`, or allow \"sse\"";
+  const text = 'cannot connect: this runtime has no WebSocket; pass `ws` as the option `WebSocket`, or allow "sse"';
   throw new TidegateError(LocalCode.Misused, text);
 }
 

@@ -33,7 +33,8 @@ export class Ladder {
 
   /** `home` is where to begin; better ones are looked at after `checkMs` for the first time. */
   constructor(count: number, home: number, checkMs: number) {
-    [this.#count, this.#checkMs] = [count, checkMs];
+    this.#count = count;
+    this.#checkMs = checkMs;
     this.#current = this.#home = home;
   }
 
@@ -56,7 +57,7 @@ export class Ladder {
   handleWorking(now: number): void {
     this.#home = this.#current;
     this.#hasWorked = true;
-    [this.#failures, this.#left] = [0, 0];
+    this.#failures = this.#left = 0;
     if (this.#current === 0) this.#checkAt = undefined;
     else this.#checkAt ??= this.#nextCheck(now);
   }
@@ -65,7 +66,8 @@ export class Ladder {
   handleUnopened(nodes: number): boolean {
     this.#failures += 1;
     if (this.#failures < nodes * (this.#hasWorked ? PATIENCE : 1)) return false;
-    [this.#failures, this.#hasWorked] = [0, false];
+    this.#failures = 0;
+    this.#hasWorked = false;
     this.#left += 1;
     const isRoundOver = this.#left >= this.#count;
     if (isRoundOver) [this.#left, this.#current] = [0, this.#home];
@@ -80,7 +82,8 @@ export class Ladder {
     if (!isEarly && this.#current === 0) this.#checks = 0;
     if (this.#deaths < DEATHS || this.#current + 1 >= this.#count) return false;
     this.#current += 1;
-    [this.#deaths, this.#hasWorked] = [0, false];
+    this.#deaths = 0;
+    this.#hasWorked = false;
     // It opens: looking whether it does would bring it back at once.
     this.#checks += 2;
     return true;
@@ -95,7 +98,8 @@ export class Ladder {
 
   /** Notes that this may be another network: all that was learnt means nothing. */
   handleNetwork(now: number): void {
-    [this.#home, this.#current, this.#checks, this.#deaths, this.#hasWorked] = [0, 0, 0, 0, false];
+    this.#home = this.#current = this.#checks = this.#deaths = 0;
+    this.#hasWorked = false;
     if (this.#checkAt !== undefined) this.#checkAt = now;
   }
 

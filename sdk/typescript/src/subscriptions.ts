@@ -269,7 +269,7 @@ export class Subscriptions {
 
   #checkDelta(delta: DeltaForm | undefined): void {
     if (delta === undefined || this.#deltas.some(({ form }) => form === delta)) return;
-    const text = `cannot read deltas as "${delta}": nobody decodes them; pass what "@tidegate/client/${delta}" has as \`deltas\``;
+    const text = `cannot read deltas as "${delta}": pass what "@tidegate/client/${delta}" has as \`deltas\``;
     throw new TidegateError(LocalCode.Misused, text);
   }
 
@@ -426,8 +426,8 @@ export class Subscriptions {
   #handleUnsubscribed(event: Event & { type: "unsubscribed" }): void {
     if (event.id !== undefined) return;
     const text =
-      `cannot keep the subscription to ${event.selectors.join(", ")}: this client lagged too far behind, and its ` +
-      'conflation, or the topic\'s, is "unsubscribe"; read faster, or subscribe with the conflation "lagging"';
+      `cannot keep the subscription to ${event.selectors.join(", ")}: this client lagged too far behind, and the ` +
+      'conflation is "unsubscribe"; read faster, or subscribe with the conflation "lagging"';
     const error = new TidegateError(4102, text);
     const ended = new Set(event.selectors.flatMap((selector) => [...this.#readers.with(selector)]));
     for (const subscription of ended) {

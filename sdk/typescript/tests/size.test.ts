@@ -27,6 +27,10 @@ test("the decoders of deltas are small, and not in the main entry", async () => 
   expect(await gzippedBytes('export * from "@tidegate/client/json-patch";')).toBeLessThanOrEqual(1_000);
 });
 
+test("requests are small beside the client, which they do not contain", async () => {
+  expect(await gzippedBytes('export * from "@tidegate/client/requests";')).toBeLessThanOrEqual(3_000);
+});
+
 test("the hook and the store are small beside the client, which they do not contain", async () => {
   const entries = ['export * from "@tidegate/client/react";', 'export * from "@tidegate/client/svelte";'];
   for (const entry of entries) expect(await gzippedBytes(entry)).toBeLessThanOrEqual(1_000);
