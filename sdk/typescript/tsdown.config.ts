@@ -1,7 +1,15 @@
 import { defineConfig } from "tsdown";
 
 export default defineConfig({
-  entry: { index: "src/index.ts", react: "src/react.ts", svelte: "src/svelte.ts", vcdiff: "src/vcdiff.ts" },
+  entry: {
+    index: "src/index.ts",
+    http: "src/http-transports.ts",
+    "json-patch": "src/patch.ts",
+    react: "src/react.ts",
+    requests: "src/services.ts",
+    svelte: "src/svelte.ts",
+    vcdiff: "src/vcdiff.ts",
+  },
   format: ["esm", "cjs"],
   platform: "neutral",
   target: "es2022",

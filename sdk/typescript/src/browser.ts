@@ -5,20 +5,28 @@ interface Target {
   removeEventListener(name: string, listener: () => void): void;
 }
 
-/** Calls `nudge` when the network comes back or the page is looked at again, until the answer is called. */
-export function watchPage(nudge: () => void): () => void {
+/** What a page hears of. */
+export interface PageHandlers {
+  /** The network is there again, or another one. */
+  handleNetwork(): void;
+  /** The page is looked at again. */
+  handleVisible(): void;
+}
+
+/** Tells of the network and the page until the answer is called. */
+export function watchPage({ handleNetwork, handleVisible }: PageHandlers): () => void {
   const scope = globalThis as unknown as Partial<Target> & {
     document?: Target & { readonly visibilityState: string };
   };
   const { document } = scope;
   if (document === undefined || scope.addEventListener === undefined) return () => {};
   const handleVisibility = () => {
-    if (document.visibilityState === "visible") nudge();
+    if (document.visibilityState === "visible") handleVisible();
   };
-  scope.addEventListener("online", nudge);
+  scope.addEventListener("online", handleNetwork);
   document.addEventListener("visibilitychange", handleVisibility);
   return () => {
-    scope.removeEventListener?.("online", nudge);
+    scope.removeEventListener?.("online", handleNetwork);
     document.removeEventListener("visibilitychange", handleVisibility);
   };
 }

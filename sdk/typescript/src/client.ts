@@ -6,6 +6,7 @@ import { Connection, defaultTimes } from "./connection.js";
 import type { OnOptions } from "./emitter.js";
 import { Emitter, throwLater } from "./emitter.js";
 import { LocalCode, TidegateError } from "./errors.js";
+import { Ladder } from "./ladder.js";
 import type {
   Abortable,
   ClientEvents,
@@ -25,17 +26,44 @@ import { Subscription } from "./subscription.js";
 import type { ReadOptions, SubscriptionIndex } from "./subscriptions.js";
 import { Subscriptions } from "./subscriptions.js";
 import type { AnyTopics, PayloadOf } from "./topics.js";
-import type { OpenTransport, Transport } from "./transport.js";
-import { webSocketClass, webSocketTransport } from "./websocket.js";
+import { remember, remembered } from "./memory.js";
+import type { OpenTransport, Transport, TransportKind } from "./transport.js";
+import { byDefault } from "./transports.js";
+
+/** A transport that can be opened in this runtime. */
+type Usable = Pick<TransportKind, "name" | "isDoubtful"> & { readonly begin: OpenTransport };
+
+/** @internal A part of a client that is an entry of its own. */
+export interface Part {
+  /** Whether leaving the connection for a better one costs nothing now. */
+  readonly isIdle: boolean;
+  handleConnected(): void;
+  handleDisconnect(): void;
+  /** Takes an event; answers whether it was for this part. */
+  handleEvent(event: Event): boolean;
+}
+
+/** @internal What such a part asks of its client. */
+export interface Seat {
+  /** Sends a command and awaits its answer; `more` is told those before the last. */
+  ask(command: object, afterBreak: AfterBreak, signal?: AbortSignal, more?: (event: Event) => void): Promise<Event>;
+  /** Sends a command that has no answer, if there is a connection. */
+  tell(command: object): void;
+  readonly report: (error: unknown) => void;
+}
 
 interface Waiting<Answer> {
+  /** Takes an answer before the last. */
+  more?: ((answer: Answer) => void) | undefined;
   resolve(answer: Answer): void;
   reject(error: unknown): void;
 }
 
 /** A client of one server, or of the nodes of one. It connects at its first use, and again whenever it has to. */
 export class Client<Topics extends object = AnyTopics> {
-  readonly #open: OpenTransport;
+  readonly #transports: readonly Usable[];
+  readonly #ladder: Ladder;
+  readonly #times: ConnectionTimes;
   readonly #provider: TokenProvider | undefined;
   readonly #connection: Connection;
   readonly #subscriptions: Subscriptions;
@@ -46,21 +74,30 @@ export class Client<Topics extends object = AnyTopics> {
   readonly #waiting = new Map<number, Waiting<Event>>();
   readonly #awaitingReady = new Set<Waiting<void>>();
   readonly #lags: Lag[] = [];
+  readonly #parts: Part[] = [];
   #transport: Transport | undefined;
+  /** Which one is in use, which was told last, and whether a better one was found. */
+  #using: Usable | undefined;
+  #toldTransport: string | undefined;
+  #isChecking = false;
+  #wantsChange = false;
   /** The connection's name for the transport. */
   #serial = 0;
+  #url = "";
+  readonly #origin: string;
   #tokenWanted: AbortController | undefined;
   #stopped: TidegateError | undefined;
   #unwatch: (() => void) | undefined;
   #timer: { readonly at: number; readonly id: ReturnType<typeof setTimeout> } | undefined;
   #wasConnected = false;
+  #messageBytesMax = Infinity;
   #isDriving = false;
   #lastId = 0;
 
   /**
    * A client of the server at `url`, such as `ws://localhost:8470`; of several nodes, the preferred one first.
    *
-   * Throws if an address is none, or if there is no WebSocket to be had.
+   * Throws if an address is none, or if there is nothing here to travel with.
    */
   constructor(url: string | readonly string[], options: ClientOptions = {}) {
     const urls = typeof url === "string" ? [url] : [...url];
@@ -71,12 +108,26 @@ export class Client<Topics extends object = AnyTopics> {
     for (const key of Object.keys(times) as (keyof ConnectionTimes)[]) times[key] = options[key] ?? times[key];
     const nextId = () => (this.#lastId += 1);
     const random = Math.random;
-    this.#open = transport ?? webSocketTransport(webSocketClass(options.WebSocket));
+    this.#transports = transport ? [{ name: "own", begin: transport }] : usable(options);
+    this.#origin = urls[0]!;
+    const known = this.#transports.findIndex(({ name }) => name === remembered(this.#origin));
+    const ladder = new Ladder(this.#transports.length, Math.max(0, known), times.checkMs);
+    this.#ladder = ladder;
+    this.#times = times;
     this.#provider = typeof token === "function" ? token : undefined;
-    const known = typeof token === "string" ? token : undefined;
-    const hasTokens = this.#provider !== undefined;
-    const bounds = { bytesPerSecond, messagesPerSecond };
-    this.#connection = new Connection({ urls, hasTokens, token: known, name, ...bounds, times, random, nextId });
+    this.#connection = new Connection({
+      urls,
+      transports: this.#transports,
+      ladder,
+      hasTokens: this.#provider !== undefined,
+      token: typeof token === "string" ? token : undefined,
+      name,
+      bytesPerSecond,
+      messagesPerSecond,
+      times,
+      random,
+      nextId,
+    });
     this.#subscriptions = new Subscriptions(nextId, times, random, deltas);
     this.#requests = new Requests({ queueMax, resendMs });
   }
@@ -84,6 +135,11 @@ export class Client<Topics extends object = AnyTopics> {
   /** What the connection is at. */
   get state(): ConnectionState {
     return this.#connection.state;
+  }
+
+  /** The transport in use: "websocket", "sse" or "poll"; `undefined` while there is no connection. */
+  get transport(): string | undefined {
+    return this.state === "connected" ? this.#using?.name : undefined;
   }
 
   /** Adds a handler; the function that it answers takes it away. */
@@ -98,7 +154,13 @@ export class Client<Topics extends object = AnyTopics> {
   /** Connects. Only needed after `close`, or after the client stopped: the first use of a new client connects too. */
   connect(): void {
     this.#stopped = undefined;
-    this.#unwatch ??= watchPage(() => this.nudge());
+    this.#unwatch ??= watchPage({
+      handleVisible: () => this.nudge(),
+      handleNetwork: () => {
+        this.#ladder.handleNetwork(now());
+        this.nudge();
+      },
+    });
     this.#connection.start(now());
     this.#drive();
   }
@@ -214,19 +276,38 @@ export class Client<Topics extends object = AnyTopics> {
     return now() - askedAt;
   }
 
+  /** @internal */
+  attach(part: Part): Seat {
+    this.#parts.push(part);
+    return {
+      ask: (...asked) => this.#ask(...asked),
+      tell: (command) => {
+        if (this.state !== "connected") return;
+        this.#sendOrRefuse(JSON.stringify(command));
+        this.#drive();
+      },
+      report: this.#report,
+    };
+  }
+
   /** Starts at the first use; after an end only `connect` does. */
   #begin(): void {
     if (this.#stopped) throw this.#stopped;
     if (this.#connection.state === "idle") this.connect();
   }
 
-  async #ask(command: object, afterBreak: AfterBreak, signal: AbortSignal | undefined): Promise<Event> {
+  async #ask(
+    command: object,
+    afterBreak: AfterBreak,
+    signal?: AbortSignal,
+    more?: (event: Event) => void,
+  ): Promise<Event> {
     signal?.throwIfAborted();
     this.#begin();
     const id = (this.#lastId += 1);
     const text = JSON.stringify({ id, ...command });
     this.#requests.add({ id, text, afterBreak });
-    const answer = new Promise<Event>((resolve, reject) => this.#waiting.set(id, { resolve, reject }));
+    const answer = new Promise<Event>((resolve, reject) => this.#waiting.set(id, { more, resolve, reject }));
     const abort = () => {
       this.#requests.remove(id);
       this.#waiting.get(id)?.reject(signal?.reason);
@@ -258,8 +339,9 @@ export class Client<Topics extends object = AnyTopics> {
     if (action) return (this.#perform(action), true);
     if (this.#connection.state === "connected") {
       const command = this.#subscriptions.pollCommand();
-      const text = command ? JSON.stringify(command) : this.#requests.pollText(now());
-      if (text) return (this.#send(text), true);
+      const text = command ? JSON.stringify(command) : this.#wantsChange ? undefined : this.#requests.pollText(now());
+      if (text) return (this.#sendOrRefuse(text), true);
+      if (this.#wantsChange && [this.#requests, ...this.#parts].every(({ isIdle }) => isIdle)) return (this.#change(), true);
     }
     const news = this.#subscriptions.pollNews();
     if (news) {
@@ -280,7 +362,7 @@ export class Client<Topics extends object = AnyTopics> {
         void this.#fetchToken(action.serial, action.refused);
         break;
       case "open":
-        this.#openTransport(action.serial, action.url);
+        this.#openTransport(action.serial, action.url, this.#transports[action.transport]!);
         break;
       case "send":
         this.#send(JSON.stringify(action.command));
@@ -294,6 +376,18 @@ export class Client<Topics extends object = AnyTopics> {
     }
   }
 
+  /** Sends a command, unless the server would close the connection for its size. */
+  #sendOrRefuse(text: string): void {
+    const max = this.#messageBytesMax;
+    // A character has at most three bytes: mostly there is nothing to count.
+    const bytes = text.length * 3 > max ? new TextEncoder().encode(text).length : 0;
+    if (bytes <= max) return this.#send(text);
+    const { id } = JSON.parse(text) as { id?: number };
+    const error =
+      `cannot send ${bytes} bytes in a message: the server takes ${max}; send less, or raise its message_bytes_max`;
+    this.#handleEvent({ type: "refused", id, code: 4206, error });
+  }
+
   #send(text: string): void {
     try {
       this.#transport?.send(text);
@@ -302,15 +396,18 @@ export class Client<Topics extends object = AnyTopics> {
     }
   }
 
-  #openTransport(serial: number, url: string): void {
+  #openTransport(serial: number, url: string, using: Usable): void {
     const connection = this.#connection;
     this.#serial = serial;
+    this.#url = url;
+    this.#using = using;
+    this.#wantsChange = false;
     const take = (input: () => void) => {
       input();
       this.#drive();
     };
     try {
-      this.#transport = this.#open(url, {
+      this.#transport = using.begin(url, {
         handleOpen: () => take(() => connection.handleOpen(serial, now())),
         handleText: (text) => take(() => this.#handleText(serial, text)),
         handleClose: (reason) => take(() => connection.handleClose(serial, reason, now())),
@@ -336,7 +433,9 @@ export class Client<Topics extends object = AnyTopics> {
   }
 
   #handleEvent(event: Event): void {
+    if (event.type === "welcome") this.#messageBytesMax = event.limits?.message_bytes_max ?? Infinity;
     if (this.#connection.handleEvent(event, now()) || this.#requests.handleEvent(event)) return;
+    if (this.#parts.some((part) => part.handleEvent(event))) return;
     this.#subscriptions.handleEvent(event, now());
     if (event.type === "lag") this.#lags.push({ ms: event.ms });
   }
@@ -357,19 +456,59 @@ export class Client<Topics extends object = AnyTopics> {
 
   #handleState({ state, error, retryInMs }: ConnectionAction & { do: "tell" }): void {
     if (state === "connected") {
+      this.#handleTransport(this.#using!.name);
       this.#subscriptions.handleConnected();
       this.#requests.handleConnected();
+      this.#parts.forEach((part) => part.handleConnected());
       this.#awaitingReady.forEach((waiting) => waiting.resolve(undefined));
       this.#awaitingReady.clear();
     } else if (this.#wasConnected) {
       this.#subscriptions.handleDisconnect();
       this.#requests.handleDisconnect(now());
+      this.#parts.forEach((part) => part.handleDisconnect());
     }
     this.#wasConnected = state === "connected";
     if (state === "idle" || state === "stopped") this.#tokenWanted?.abort();
     const wasAwaited = state === "stopped" && this.#giveUp(error!);
     this.#emitter.emit("state", { state, ...(error && { error }), ...(retryInMs !== undefined && { retryInMs }) });
     if (state === "stopped" && !wasAwaited) this.#report(error);
+  }
+
+  #handleTransport(transport: string): void {
+    if (this.#transports.length > 1) remember(this.#origin, transport);
+    if (transport === this.#toldTransport) return;
+    this.#toldTransport = transport;
+    this.#emitter.emit("transport", { transport });
+  }
+
+  /** Looks whether a better transport gets through by now, beside the one in use. */
+  async #check(): Promise<void> {
+    if (this.#isChecking || this.state !== "connected") return;
+    this.#isChecking = true;
+    const [url, using] = [this.#url, this.#using!];
+    const better = this.#transports.slice(0, this.#transports.indexOf(using));
+    let found: number | undefined;
+    // Who falls back has loaded this already.
+    const { getsThrough } = await import("./http-transports.js");
+    for (const [index, { begin }] of better.entries()) {
+      const hello = JSON.stringify(this.#connection.hello());
+      if (await getsThrough(begin, url, hello, this.#times.fallbackMs)) {
+        found = index;
+        break;
+      }
+    }
+    this.#isChecking = false;
+    // Meanwhile it may have gone elsewhere by itself.
+    const isStill = this.state === "connected" && this.#using === using;
+    this.#ladder.handleChecked(isStill ? found : undefined, now());
+    this.#wantsChange = isStill && found !== undefined;
+    this.#drive();
+  }
+
+  /** Goes over to the better transport: subscriptions go on where they are, and no answer is awaited. */
+  #change(): void {
+    this.#wantsChange = false;
+    this.#connection.change(now());
   }
 
   /** Ends all waiting, because there will be no connection; answers whether anybody waited. */
@@ -390,6 +529,7 @@ export class Client<Topics extends object = AnyTopics> {
 
   #settle(outcome: Outcome): void {
     const waiting = this.#waiting.get(outcome.id);
+    if (outcome.event && "more" in outcome.event && outcome.event.more) return waiting?.more?.(outcome.event);
     this.#waiting.delete(outcome.id);
     if (outcome.error) waiting?.reject(outcome.error);
     else waiting?.resolve(outcome.event);
@@ -407,7 +547,8 @@ export class Client<Topics extends object = AnyTopics> {
   };
 
   #setTimer(): void {
-    const times = [this.#connection.wakeAt, this.#subscriptions.wakeAt].filter((at) => at !== undefined);
+    const checkAt = this.state === "connected" && !this.#isChecking ? this.#ladder.checkAt : undefined;
+    const times = [this.#connection.wakeAt, this.#subscriptions.wakeAt, checkAt].filter((at) => at !== undefined);
     const at = times.length > 0 ? Math.min(...times) : undefined;
     // One that fires too early only looks again: cheaper than a new one for every message.
     if (at !== undefined && this.#timer !== undefined && this.#timer.at <= at) return;
@@ -416,10 +557,23 @@ export class Client<Topics extends object = AnyTopics> {
       this.#timer = undefined;
       this.#connection.handleWake(now());
       this.#subscriptions.handleWake(now());
+      if ((this.#ladder.checkAt ?? Infinity) <= now()) void this.#check();
       this.#drive();
     };
     this.#timer = at === undefined ? undefined : { at, id: setTimeout(wake, Math.max(0, at - now())) };
   }
+}
+
+/** The transports that a client is to use, as far as this runtime has what they need. */
+function usable({ transports = byDefault, WebSocket }: ClientOptions): readonly Usable[] {
+  const found = transports.flatMap((each) => {
+    const kind = typeof each === "string" ? byDefault.find(({ name }) => name === each) : each;
+    const begin = kind?.open({ WebSocket });
+    return begin ? [{ ...kind!, begin }] : [];
+  });
+  if (found.length > 0) return found;
+  const text = 'cannot connect: this runtime has no WebSocket; pass `ws` as the option `WebSocket`, or allow "sse"';
+  throw new TidegateError(LocalCode.Misused, text);
 }
 
 /** A clock that never goes back, in milliseconds. */

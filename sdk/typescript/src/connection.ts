@@ -7,6 +7,7 @@
 import type { Pauses } from "./backoff.js";
 import { pauseMs } from "./backoff.js";
 import { LocalCode, TidegateError } from "./errors.js";
+import type { Ladder } from "./ladder.js";
 import type { Command, Event } from "./protocol.js";
 
 /**
@@ -25,10 +26,14 @@ export type ConnectionState =
   | "waiting"
   | "stopped";
 
+/** Codes that say nothing against the node: the session over plain HTTP ended, or its response went on long enough. */
+const NO_SESSION = 4002;
+const ROLLED = 4003;
+
 /** What there is to do. A `serial` comes back with the answer, so that late answers are recognised. */
 export type ConnectionAction =
   | { readonly do: "fetchToken"; readonly serial: number; readonly refused: TidegateError | undefined }
-  | { readonly do: "open"; readonly serial: number; readonly url: string }
+  | { readonly do: "open"; readonly serial: number; readonly url: string; readonly transport: number }
   | { readonly do: "send"; readonly command: Command }
   | { readonly do: "close" }
   | { readonly do: "tell"; readonly state: ConnectionState; readonly error?: TidegateError; readonly retryInMs?: number };
@@ -37,6 +42,10 @@ export type ConnectionAction =
 export interface ConnectionTimes extends Pauses {
   /** How long opening and greeting may take. Default 10,000. */
   readonly openMs: number;
+  /** The same, while there is another transport to try. Default 5,000. */
+  readonly fallbackMs: number;
+  /** How long after falling back a better transport is looked at; then less and less often. Default 30,000. */
+  readonly checkMs: number;
   /** Silence after which the server is pinged. Default 25,000. */
   readonly silenceMs: number;
   /** How long the answer to that may take. Default 10,000. */
@@ -50,6 +59,8 @@ export const defaultTimes: ConnectionTimes = {
   firstMs: 250,
   lastMs: 30_000,
   openMs: 10_000,
+  fallbackMs: 5_000,
+  checkMs: 30_000,
   silenceMs: 25_000,
   answerMs: 10_000,
   stableMs: 5_000,
@@ -59,6 +70,9 @@ export const defaultTimes: ConnectionTimes = {
 export interface ConnectionOptions {
   /** The nodes, the preferred one first. */
   readonly urls: readonly string[];
+  /** The transports to travel with, the best one first, and where the client is on them. */
+  readonly transports: readonly { readonly isDoubtful?: boolean }[];
+  readonly ladder: Ladder;
   /** Whether there is somebody to ask for tokens. */
   readonly hasTokens: boolean;
   /** The token, if it is known from the start and there is nobody to ask for another. */
@@ -90,6 +104,9 @@ export class Connection {
   /** When the current state has lasted long enough: the attempt, the pause, the silence. */
   #dueAt: number | undefined;
   #connectedAt = 0;
+  /** It got through, as far as the ladder was told. */
+  #isWorking = false;
+  #isDoubtful = false;
   #actions: ConnectionAction[] = [];
 
   constructor(options: ConnectionOptions) {
@@ -142,11 +159,19 @@ export class Connection {
   /** Notes that the transport is open. */
   handleOpen(serial: number, now: number): void {
     if (serial !== this.#serial || this.#state !== "opening") return;
-    this.#askedAs = this.#options.nextId();
-    const { name, bytesPerSecond, messagesPerSecond } = this.#options;
-    const command: Command = {
+    const command = this.hello();
+    this.#askedAs = command.id;
+    this.#enter("greeting");
+    this.#dueAt = now + this.#openMs();
+    this.#actions.push({ do: "send", command });
+  }
+
+  /** The command that begins a session. */
+  hello(): Command {
+    const { name, bytesPerSecond, messagesPerSecond, nextId } = this.#options;
+    return {
       type: "hello",
-      id: this.#askedAs,
+      id: nextId(),
       batch: true,
       fragments: true,
       token: this.#token,
@@ -154,9 +179,13 @@ export class Connection {
       bytes_per_second: bytesPerSecond,
       messages_per_second: messagesPerSecond,
     };
-    this.#enter("greeting");
-    this.#dueAt = now + this.#options.times.openMs;
-    this.#actions.push({ do: "send", command });
+  }
+
+  /** Leaves a connection that stands for the transport that the ladder is at now. */
+  change(now: number): void {
+    if (this.#state !== "connected") return;
+    this.#leave();
+    this.#open(now);
   }
 
   /** Notes that the transport is closed, with the server's code if it gave one. */
@@ -175,6 +204,7 @@ export class Connection {
   /** Notes that the server was heard. */
   handleHeard(serial: number, now: number): void {
     if (serial !== this.#serial || this.#state !== "connected") return;
+    this.#handleWorking(now);
     const { silenceMs, answerMs } = this.#options.times;
     this.#dueAt = now + (this.#askedAs === undefined ? silenceMs : answerMs);
   }
@@ -196,6 +226,8 @@ export class Connection {
       this.#refused = undefined;
       this.#enter("connected");
       this.#dueAt = now + this.#options.times.silenceMs;
+      if (this.#isDoubtful) this.#ping(now, Math.min(this.#options.times.answerMs, this.#openMs()));
+      else this.#handleWorking(now);
     } else {
       this.#dueAt = now + this.#options.times.silenceMs;
     }
@@ -229,6 +261,18 @@ export class Connection {
     return this.#options.urls[this.#node]!;
   }
 
+  /** How long opening and greeting may take. */
+  #openMs(): number {
+    const { openMs, fallbackMs } = this.#options.times;
+    return this.#options.ladder.hasNext ? Math.min(openMs, fallbackMs) : openMs;
+  }
+
+  #handleWorking(now: number): void {
+    if (this.#isWorking) return;
+    this.#isWorking = true;
+    this.#options.ladder.handleWorking(now);
+  }
+
   #enter(state: ConnectionState, error?: TidegateError, retryInMs?: number): void {
     this.#state = state;
     this.#dueAt = undefined;
@@ -250,33 +294,45 @@ export class Connection {
   }
 
   #open(now: number): void {
+    const { ladder, transports } = this.#options;
     this.#serial += 1;
+    this.#isWorking = false;
+    this.#isDoubtful = transports[ladder.current]?.isDoubtful ?? false;
     this.#enter("opening");
-    this.#dueAt = now + this.#options.times.openMs;
-    this.#actions.push({ do: "open", serial: this.#serial, url: this.#url() });
+    this.#dueAt = now + this.#openMs();
+    this.#actions.push({ do: "open", serial: this.#serial, url: this.#url(), transport: ladder.current });
   }
 
-  #ping(now: number): void {
+  #ping(now: number, answerMs: number = this.#options.times.answerMs): void {
     this.#askedAs = this.#options.nextId();
-    this.#dueAt = now + this.#options.times.answerMs;
+    this.#dueAt = now + answerMs;
     this.#actions.push({ do: "send", command: { type: "ping", id: this.#askedAs } });
   }
 
   #handleBreak(error: TidegateError, retryAfterMs: number, now: number): void {
     if (!this.#isOnline()) return;
-    const { stableMs } = this.#options.times;
-    if (this.#state === "connected" && now - this.#connectedAt >= stableMs) this.#attempt = 0;
+    const isRolled = error.code === ROLLED;
+    const isStable = this.#state === "connected" && now - this.#connectedAt >= this.#options.times.stableMs;
+    if (isStable || isRolled) this.#attempt = 0;
+    const hasNext = error.advice === "local" && this.#leaveTransport(!isStable);
     this.#leave();
     if (error.advice === "change-first") return this.#giveUp(error);
     if (error.advice === "authenticate-first") {
       if (!this.#options.hasTokens) return this.#giveUp(error);
       this.#needsToken = true;
       this.#refused = error;
-    } else {
+    } else if (!isRolled && error.code !== NO_SESSION) {
       // Another token would be refused by this node just as by the next one; everything else may be the node.
       this.#node = (this.#node + 1) % this.#options.urls.length;
     }
-    this.#retry(error, retryAfterMs, now);
+    if (hasNext) this.#wait(error, 0, now);
+    else this.#retry(error, retryAfterMs, now);
+  }
+
+  /** Tells the ladder of a break without a word from the server; answers whether there is another transport to try now. */
+  #leaveTransport(isEarly: boolean): boolean {
+    const { ladder, urls } = this.#options;
+    return this.#isWorking ? ladder.handleBreak(isEarly) : ladder.handleUnopened(urls.length);
   }
 
   #retry(error: TidegateError, retryAfterMs: number, now: number): void {
@@ -286,6 +342,10 @@ export class Connection {
     const ending = { code: error.code, retryAfterMs };
     const pause = pauseMs(round, ending, times, random);
     this.#attempt += 1;
+    this.#wait(error, pause, now);
+  }
+
+  #wait(error: TidegateError, pause: number, now: number): void {
     this.#enter("waiting", error, pause);
     this.#dueAt = now + pause;
   }

@@ -1,19 +1,35 @@
 /** What is known of deltas without being able to apply any: their forms, and the check of what they make. */
 
+import type { PatchStep } from "./patch.js";
+
 /** The forms of deltas: section 5a of docs/protocol.md. */
 export type DeltaForm = "json-patch" | "vcdiff";
 
-/**
- * What applies deltas of one form, given to a client as one of its `deltas`. Those that not everybody needs are
- * entries of their own, so that only who uses them loads them. (`json-patch` is in the client.)
- */
-export interface DeltaDecoder {
-  readonly form: DeltaForm;
+/** Applies deltas as VCDIFF, which are of bytes. */
+export interface VcdiffDecoder {
+  readonly form: "vcdiff";
   /** Makes the payload of what it was before. Throws if it cannot be. */
   readonly apply: (base: Uint8Array, delta: Uint8Array) => Uint8Array;
-  /** The exact text of `data` in each event of a message: such deltas are of bytes, which a parsed value has lost. */
+  /** The CRC-32 of what was made. */
+  readonly check: (made: Uint8Array) => number;
+  /** The exact text of `data` in each event of a message: a parsed value has lost it. */
   readonly sources: (message: string) => readonly (string | undefined)[];
 }
+
+/** Applies deltas as JSON patches. */
+export interface PatchDecoder {
+  readonly form: "json-patch";
+  /** Makes the value, and its canonical text, of the text that it was before. Throws if it cannot be. */
+  readonly apply: (base: string, patch: readonly PatchStep[]) => { readonly data: unknown; readonly source: string };
+  /** The CRC-32 of its canonical text. */
+  readonly check: (made: Uint8Array) => number;
+}
+
+/**
+ * What applies deltas of one form, given to a client as one of its `deltas`. They are entries of their own, so that only
+ * who uses them loads them.
+ */
+export type DeltaDecoder = VcdiffDecoder | PatchDecoder;
 
 let table: Uint32Array | undefined;
 

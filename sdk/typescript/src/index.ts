@@ -9,8 +9,9 @@
 
 export { Client } from "./client.js";
 export type { ConnectionState, ConnectionTimes } from "./connection.js";
+export type { PatchStep } from "./patch.js";
 export type { Pauses } from "./backoff.js";
-export type { DeltaDecoder, DeltaForm } from "./deltas.js";
+export type { DeltaDecoder, DeltaForm, PatchDecoder, VcdiffDecoder } from "./deltas.js";
 export type { OnOptions } from "./emitter.js";
 export type { Advice } from "./errors.js";
 export { adviceOf, LocalCode, TidegateError } from "./errors.js";
@@ -31,5 +32,5 @@ export type { Lag, Subscription, SubscriptionEvents } from "./subscription.js";
 export type { ReadOptions, SubscriptionState } from "./subscriptions.js";
 export type { AnyTopics, PayloadOf } from "./topics.js";
 export type { Gap, Publication, Resumed } from "./tracker.js";
-export type { OpenTransport, Transport, TransportHandlers } from "./transport.js";
+export type { Given, OpenTransport, Transport, TransportHandlers, TransportKind, TransportName } from "./transport.js";
 export type { WebSocketClass, WebSocketLike } from "./websocket.js";

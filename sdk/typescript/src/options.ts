@@ -5,7 +5,7 @@ import type { DeltaDecoder } from "./deltas.js";
 import type { TidegateError } from "./errors.js";
 import type { PayloadKind } from "./protocol.js";
 import type { Lag } from "./subscription.js";
-import type { OpenTransport } from "./transport.js";
+import type { OpenTransport, TransportKind, TransportName } from "./transport.js";
 import type { WebSocketClass } from "./websocket.js";
 
 /** Asks for a token. `refused` says why the last one was not good any more; `signal` that nobody waits for it. */
@@ -24,11 +24,17 @@ export interface ClientOptions extends Partial<ConnectionTimes> {
   readonly bytesPerSecond?: number;
   /** The same, in messages. */
   readonly messagesPerSecond?: number;
-  /** What applies deltas, besides JSON patches: `vcdiff` of "@tidegate/client/vcdiff". */
+  /** What applies deltas: `jsonPatch` of "@tidegate/client/json-patch", `vcdiff` of "@tidegate/client/vcdiff". */
   readonly deltas?: readonly DeltaDecoder[];
-  /** The WebSocket class, where the runtime has none (Node before 22): npm's `ws`. */
+  /** The WebSocket class, where the runtime has none (Node before 22): npm's `ws`. Without it, others are used. */
   readonly WebSocket?: WebSocketClass;
-  /** What to travel with, instead of a WebSocket. */
+  /**
+   * What to travel with, the best first: what does not get through is left for the next one, and tried again later.
+   * Default `["websocket", "sse", "poll"]`. The last two are loaded when they are tried; `sse` and `poll` of
+   * "@tidegate/client/http", given here, are there from the start.
+   */
+  readonly transports?: readonly (TransportName | TransportKind)[];
+  /** One of your own, instead of these. */
   readonly transport?: OpenTransport;
   /** Commands that may wait for a connection. Default 1,000. */
   readonly queueMax?: number;
@@ -40,6 +46,8 @@ export interface ClientOptions extends Partial<ConnectionTimes> {
 export interface ClientEvents {
   /** The connection is at something else; `error` says why, `retryInMs` when it is tried again. */
   state: { readonly state: ConnectionState; readonly error?: TidegateError; readonly retryInMs?: number };
+  /** It travels with another transport than before. */
+  transport: { readonly transport: string };
   /** The server says how far behind this client is. */
   lag: Lag;
   /** What nobody else took care of: an error thrown by a handler, a subscription or connection given up. */

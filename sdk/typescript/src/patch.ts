@@ -1,4 +1,24 @@
-/** JSON patches (RFC 6902), and the canonical form of JSON (RFC 8785) by which their result is checked. Pure. */
+/**
+ * JSON patches (RFC 6902), and the canonical form of JSON (RFC 8785) by which their result is checked, for clients that
+ * subscribe with `delta: "json-patch"`: pass `jsonPatch` as one of `deltas`. Pure.
+ *
+ * @module
+ */
+
+import type { PatchDecoder } from "./deltas.js";
+import { crc32 } from "./deltas.js";
+
+export type { DeltaDecoder, DeltaForm, PatchDecoder, VcdiffDecoder } from "./deltas.js";
+
+/** What applies JSON patches. */
+export const jsonPatch: PatchDecoder = {
+  form: "json-patch",
+  apply: (base, patch) => {
+    const data = applyPatch(JSON.parse(base), patch);
+    return { data, source: canonical(data) };
+  },
+  check: crc32,
+};
 
 /** One step of a patch. */
 export interface PatchStep {

@@ -6,9 +6,7 @@
  * after an unfinished publication waits for it. docs/protocol.md, sections 5a and 5b.
  */
 
-import type { DeltaDecoder } from "./deltas.js";
-import { crc32 } from "./deltas.js";
-import { applyPatch, canonical } from "./patch.js";
+import type { DeltaDecoder, PatchDecoder, VcdiffDecoder } from "./deltas.js";
 import type { Event, PayloadKind, WirePayload } from "./protocol.js";
 import { decodeBase64 } from "./protocol.js";
 
@@ -42,14 +40,18 @@ interface Value {
 
 /** Makes publications whole. */
 export class Payloads {
-  readonly #vcdiff: DeltaDecoder | undefined;
+  readonly #vcdiff: VcdiffDecoder | undefined;
+  readonly #patch: PatchDecoder | undefined;
   /** What waits for an unfinished publication, by topic, in the order of the sequences. The first is unfinished. */
   readonly #waiting = new Map<string, Waiting[]>();
   /** The newest payload of each topic; `undefined` while no deltas can come. */
   #values: Map<string, Value> | undefined;
 
-  constructor(vcdiff: DeltaDecoder | undefined) {
-    this.#vcdiff = vcdiff;
+  constructor(decoders: readonly DeltaDecoder[]) {
+    for (const decoder of decoders) {
+      if (decoder.form === "vcdiff") this.#vcdiff = decoder;
+      else this.#patch = decoder;
+    }
   }
 
   /** Whether deltas can come from now on: only then payloads are kept to apply them to. */
@@ -57,9 +59,9 @@ export class Payloads {
     this.#values = isExpected ? (this.#values ?? new Map()) : undefined;
   }
 
-  /** Whether the exact text of JSON payloads is needed. */
-  get needsSources(): boolean {
-    return this.#values !== undefined && this.#vcdiff !== undefined;
+  /** What finds the exact text of JSON payloads, while it is needed. */
+  get sources(): VcdiffDecoder["sources"] | undefined {
+    return this.#values && this.#vcdiff?.sources;
   }
 
   /** Forgets what came of a topic. */
@@ -167,15 +169,14 @@ export class Payloads {
     const value = this.#values?.get(topic);
     if (value?.sequence !== base || value.kind !== kind) throw new Error("its base is not there");
     if (patch !== undefined) {
-      const data = applyPatch(JSON.parse(value.source as string), patch);
-      const source = canonical(data);
-      check(new TextEncoder().encode(source), crc);
-      return { data, source };
+      const made = this.#patch!.apply(value.source as string, patch);
+      assertSame(this.#patch!.check(new TextEncoder().encode(made.source)), crc);
+      return made;
     }
     const { source } = value;
     const bytes = typeof source === "string" ? new TextEncoder().encode(source) : source;
     const made = this.#vcdiff!.apply(bytes, decodeBase64(vcdiff!));
-    check(made, crc);
+    assertSame(this.#vcdiff!.check(made), crc);
     return payloadOf(kind, made);
   }
 }
@@ -192,8 +193,8 @@ function insert(waiting: Waiting[], event: Waiting): void {
   waiting.splice(at, 0, event);
 }
 
-function check(made: Uint8Array, crc: number): void {
-  if (crc32(made) !== crc) throw new Error("what it makes is something else");
+function assertSame(check: number, expected: number): void {
+  if (check !== expected) throw new Error("what it makes is something else");
 }
 
 function joined(pieces: readonly Uint8Array[]): Uint8Array {

@@ -58,7 +58,12 @@ export type GapReason = "history" | "epoch" | "lagged";
 
 /** An event as it comes. Types that are not listed are passed over. */
 export type Event = { readonly id?: number } & (
-  | { readonly type: "welcome"; readonly session: string; readonly node: string }
+  | {
+      readonly type: "welcome";
+      readonly session: string;
+      readonly node: string;
+      readonly limits?: { readonly message_bytes_max: number };
+    }
   | { readonly type: "subscribed"; readonly selectors: readonly string[]; readonly topics: readonly WireTopic[] }
   | {
       readonly type: "unsubscribed";
@@ -113,6 +118,18 @@ export type Event = { readonly id?: number } & (
       readonly publications: readonly ({ readonly sequence: number; readonly time_ms: number } & WirePayload)[];
     }
   | { readonly type: "acknowledged" }
+  | { readonly type: "handling"; readonly selectors: readonly string[] }
+  | { readonly type: "unhandled"; readonly selectors: readonly string[] }
+  | ({
+      readonly type: "request";
+      readonly request: number;
+      readonly topic: string;
+      readonly timeout_ms: number;
+      readonly from: string;
+      readonly principal?: string;
+    } & WirePayload)
+  | ({ readonly type: "response"; readonly from: string; readonly more?: boolean } & WirePayload)
+  | { readonly type: "responded"; readonly count: number; readonly missing: number }
   | { readonly type: "pong" }
   | { readonly type: "lag"; readonly topic?: string; readonly ms: number }
   | { readonly type: "closing"; readonly code: number; readonly error: string; readonly retry_after_ms?: number }

@@ -1,6 +1,6 @@
 /** Who reads which topic: an index over selectors, so that thousands of subscriptions cost a look-up. Pure. */
 
-import { isPattern, selects } from "./selector.js";
+import { isPattern, overlaps, selects } from "./selector.js";
 
 /** Something that reads what its selectors select. */
 export interface Reader {
@@ -45,6 +45,13 @@ export class Readers<R extends Reader> {
   /** Those that have exactly this selector. */
   with(selector: string): Iterable<R> {
     return this.#bySelector.get(selector) ?? [];
+  }
+
+  /** Whether anybody may read a topic that `selector` selects. */
+  overlap(selector: string): boolean {
+    if (!isPattern(selector)) return this.of(selector).length > 0;
+    for (const other of this.#bySelector.keys()) if (overlaps(selector, other)) return true;
+    return false;
   }
 
   /** Those that read `topic`. */

@@ -3,7 +3,8 @@
  *
  * Each waits for a connection, is sent, and then either answered or caught by a break. What a break means depends
  * on the command: asking again does no harm to a `history`, and none to a `publish` with an idempotency key as
- * long as the server remembers it. Of a publish without a key nobody can tell whether it was kept.
+ * long as the server remembers it. Of a publish without a key nobody can tell whether it was kept,
+ * of a request without one whether it was carried out.
  */
 
 import { LocalCode, TidegateError } from "./errors.js";
@@ -50,12 +51,17 @@ export class Requests {
     this.#bounds = bounds;
   }
 
+  /** Whether no answer is awaited that a break would cost. */
+  get isIdle(): boolean {
+    return ![...this.#waiting.values()].some(({ isSent, afterBreak }) => isSent && afterBreak !== "ask-again");
+  }
+
   /** Adds a request. Its outcome comes out of `pollOutcome`. */
   add(asked: Asked): void {
     if (!this.#isConnected && this.#unsent.length >= this.#bounds.queueMax) {
       const text =
-        `cannot take another command: ${this.#unsent.length} wait for a connection already, and queueMax is ` +
-        `${this.#bounds.queueMax}; wait for the connection, or raise it`;
+        `cannot take another command: ${this.#unsent.length} wait for a connection, and queueMax is ` +
+        `${this.#bounds.queueMax}; wait for it, or raise that`;
       this.#answered.push({ id: asked.id, error: new TidegateError(LocalCode.QueueFull, text) });
       return;
     }
@@ -108,8 +114,10 @@ export class Requests {
 
   /** Takes an event; answers whether it was the answer to a request. */
   handleEvent(event: Event): boolean {
-    if (event.id === undefined || !this.#waiting.delete(event.id)) return false;
     const { id } = event;
+    if (id === undefined || !this.#waiting.has(id)) return false;
+    // One of several answers: the last one is another event.
+    if (!("more" in event && event.more)) this.#waiting.delete(id);
     const outcome: Outcome =
       event.type === "refused" ? { id, error: new TidegateError(event.code, event.error) } : { id, event };
     this.#answered.push(outcome);
@@ -141,8 +149,8 @@ export class Requests {
 function unanswered(why: string, afterBreak: AfterBreak): TidegateError {
   const how =
     afterBreak === "fail"
-      ? "publish with an idempotency key (`key`), then it is sent again by itself"
-      : "publish it again with the same key, if the server still remembers that";
-  const text = `cannot tell what became of the publication, which may or may not have been kept: ${why}; ${how}`;
+      ? "give it an idempotency key (`key`), then it is sent again by itself"
+      : "send it again with the same key, if the server still remembers that";
+  const text = `cannot tell what became of this, which may or may not have been carried out: ${why}; ${how}`;
   return new TidegateError(LocalCode.Unanswered, text);
 }

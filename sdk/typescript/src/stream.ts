@@ -20,6 +20,7 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
   readonly #capacity: number;
   readonly #whenFull: "fail" | "drop-oldest";
   readonly #held: Item[] = [];
+  #unread: readonly Item[] = [];
   readonly #takers: { resolve(result: IteratorResult<Item>): void; reject(error: unknown): void }[] = [];
   readonly #release: () => void;
   #end: { readonly error?: unknown } | undefined;
@@ -31,7 +32,7 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
     if (!(capacity >= 1)) throw new RangeError(`cannot hold ${capacity}: a stream's capacity is at least 1`);
     [this.#capacity, this.#whenFull] = [capacity, whenFull];
     const abort = () => {
-      this.#held.length = 0;
+      this.#unread = this.#held.splice(0);
       this.fail(signal?.reason);
     };
     this.#release = () => {
@@ -47,13 +48,18 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
     return this.#dropped;
   }
 
+  /** What its reader has not taken, the oldest first; also what it never will, because it left. */
+  get untaken(): readonly Item[] {
+    return [...this.#held, ...this.#unread];
+  }
+
   /** Gives an item to the reader, or holds it. */
   push(item: Item): void {
     if (this.#end) return;
     const taker = this.#takers.shift();
     if (taker) return taker.resolve({ done: false, value: item });
     if (this.#held.length >= this.#capacity) {
-      if (this.#whenFull === "fail") return this.#overflow();
+      if (this.#whenFull === "fail") return this.#overflow(item);
       this.#held.shift();
       this.#dropped += 1;
     }
@@ -83,7 +89,7 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
 
   /** Ends it from the reader's side, as leaving a loop does. */
   return(): Promise<IteratorResult<Item>> {
-    this.#held.length = 0;
+    this.#unread = this.#held.splice(0);
     this.#close({});
     this.#end = {};
     return Promise.resolve({ done: true, value: undefined });
@@ -93,7 +99,8 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
     return this;
   }
 
-  #overflow(): void {
+  #overflow(item: Item): void {
+    this.#unread = [item];
     const text =
       `cannot hold another: ${this.#capacity} wait for their reader already; read faster, raise \`capacity\`, ` +
       "or use `whenFull: \"drop-oldest\"`";

@@ -3,7 +3,7 @@
 import type { OnOptions } from "./emitter.js";
 import { Emitter } from "./emitter.js";
 import { LocalCode, TidegateError } from "./errors.js";
-import type { Positions } from "./protocol.js";
+import type { Position, Positions } from "./protocol.js";
 import type { StreamOptions } from "./stream.js";
 import { Stream } from "./stream.js";
 import type { News, SubscriptionState } from "./subscriptions.js";
@@ -50,6 +50,8 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
   readonly #owner: SubscriptionOwner;
   readonly #emitter: Emitter<SubscriptionEvents<T>>;
   readonly #streams = new Set<{ stream: Stream<Streamed<T>>; wantsGaps: boolean }>();
+  /** The stream that ended last, until another one begins: what it holds was not read by anybody. */
+  #left: Stream<Streamed<T>> | undefined;
   readonly #awaiting = new Set<{ resolve(): void; reject(error: unknown): void }>();
   #state: SubscriptionState = "waiting";
   #error: TidegateError | undefined;
@@ -71,9 +73,23 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
     return this.#error;
   }
 
-  /** Where it is in each topic: store it, and give it to a later subscription as `positions`. */
+  /**
+   * Where it is in each topic: store it, and give it to a later subscription as `positions`. What a stream holds that
+   * its reader has not taken lies after it; so does, unless a handler
+   * takes updates, what the last reader left when it ended its loop.
+   */
   get positions(): Positions {
-    return this.#owner.positions();
+    const positions = { ...this.#owner.positions() };
+    const streams = [...this.#streams].map(({ stream }) => stream);
+    if (this.#left && !this.#emitter.has("update")) streams.push(this.#left);
+    for (const stream of streams) {
+      for (const item of [...stream.untaken].reverse()) {
+        const before = placeBefore(item);
+        const known = positions[item.topic];
+        if (known?.epoch !== before.epoch || before.sequence < known.sequence) positions[item.topic] = before;
+      }
+    }
+    return positions;
   }
 
   /** Adds a handler; the function that it answers takes it away. */
@@ -111,7 +127,11 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
   stream(options: StreamOptions & { readonly gaps: true }): Stream<Publication<T> | Gap>;
   stream(options?: StreamOptions): Stream<Publication<T>>;
   stream(options: StreamOptions & { readonly gaps?: boolean } = {}): Stream<Publication<T>> | Stream<Streamed<T>> {
-    const stream = new Stream<Streamed<T>>(options, () => this.#streams.delete(entry));
+    const stream = new Stream<Streamed<T>>(options, () => {
+      this.#streams.delete(entry);
+      this.#left = stream;
+    });
+    this.#left = undefined;
     const entry = { stream, wantsGaps: options.gaps === true };
     const reason = this.#error ?? this.#owner.stopped();
     if (reason) stream.fail(reason);
@@ -184,6 +204,12 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
     const isHandled = this.#emitter.emit("error", error);
     if (!isHandled && !wasAwaited) this.#owner.report(error);
   }
+}
+
+/** A place from which this is told again. Where a numbering began anew that is any of another life. */
+function placeBefore({ epoch, ...item }: Publication | Gap): Position {
+  if (item.type === "publication") return { epoch, sequence: item.sequence - 1 };
+  return item.from === undefined ? { epoch: "-", sequence: 0 } : { epoch, sequence: item.from - 1 };
 }
 
 function ended(): TidegateError {

@@ -11,7 +11,7 @@
 
 import type { Pauses } from "./backoff.js";
 import { pauseMs } from "./backoff.js";
-import type { DeltaDecoder, DeltaForm } from "./deltas.js";
+import type { DeltaDecoder, DeltaForm, VcdiffDecoder } from "./deltas.js";
 import { LocalCode, TidegateError } from "./errors.js";
 import type { Arriving } from "./payloads.js";
 import { Payloads } from "./payloads.js";
@@ -38,7 +38,7 @@ export interface ReadOptions {
   readonly priority?: number;
   /** A CEL expression over `data` and `topic`, such as `data.price > 100.0`: only what it is true for comes. */
   readonly filter?: string;
-  /** Publications may come as differences, which the client puts together. "vcdiff" needs the client's `deltas`. */
+  /** Publications may come as differences, which one of the client's `deltas` puts together. */
   readonly delta?: DeltaForm;
   /** A durable subscriber's name: the server remembers what was acknowledged under it. */
   readonly name?: string;
@@ -73,12 +73,24 @@ export class Subscriptions {
   readonly #readers = new Readers<Subscription>();
   /** Those whose answer is awaited, by the id of the command. */
   readonly #asked = new Map<number, Subscription>();
+  /** Those of which the server knows where they are, but nobody here does: asked for, or with topics on their way. */
+  #unplaced = new Readers<Subscription>();
+  /** The same, of those that were live before: they agree among each other, because all of them ask for everything. */
+  #returning = new Readers<Subscription>();
+  /** All of these. */
+  readonly #open = new Set<Subscription>();
+  /** Of these, those that were answered, but whose patterns' topics may be on their way. */
+  readonly #unsettled = new Set<Subscription>();
+  /** The same, once somebody waits for them: they are settled with the `pong` of this id. */
+  readonly #settling = new Map<number, readonly Subscription[]>();
+  /** Those that overlap with these, and wait. */
+  readonly #held = new Set<Subscription>();
   /** Those that the server put off. */
   readonly #postponed = new Set<Subscription>();
   /** Those for whose sake deltas may come. */
   readonly #withDeltas = new Set<Subscription>();
   readonly #payloads: Payloads;
-  readonly #vcdiff: DeltaDecoder | undefined;
+  readonly #deltas: readonly DeltaDecoder[];
   readonly #commands: Command[] = [];
   readonly #news: News[] = [];
   readonly #nextId: () => number;
@@ -88,8 +100,8 @@ export class Subscriptions {
   #nextIndex = 0;
 
   constructor(nextId: () => number, pauses: Pauses, random: () => number, deltas: readonly DeltaDecoder[] = []) {
-    this.#vcdiff = deltas.find(({ form }) => form === "vcdiff");
-    this.#payloads = new Payloads(this.#vcdiff);
+    this.#deltas = deltas;
+    this.#payloads = new Payloads(deltas);
     this.#nextId = nextId;
     this.#pauses = pauses;
     this.#random = random;
@@ -151,6 +163,9 @@ export class Subscriptions {
     this.#isConnected = false;
     this.#commands.length = 0;
     this.#asked.clear();
+    [this.#settling, this.#unsettled, this.#open, this.#held].forEach((all) => all.clear());
+    this.#unplaced = new Readers();
+    this.#returning = new Readers();
     this.#postponed.clear();
     this.#payloads.handleDisconnect();
     for (const subscription of this.#all.values()) {
@@ -181,12 +196,14 @@ export class Subscriptions {
         return this.#handleRefused(event, now);
       case "unsubscribed":
         return this.#handleUnsubscribed(event);
+      case "pong":
+        return this.#handleSettled(event.id);
     }
   }
 
   /** What finds the exact text of JSON payloads, while it is needed. */
-  get sources(): DeltaDecoder["sources"] | undefined {
-    return this.#payloads.needsSources ? this.#vcdiff?.sources : undefined;
+  get sources(): VcdiffDecoder["sources"] | undefined {
+    return this.#payloads.sources;
   }
 
   /** When it has to be woken, if nothing happens before. */
@@ -231,8 +248,10 @@ export class Subscriptions {
     this.#readers.remove(subscription);
     this.#forgetUnread(subscription.selectors);
     this.#postponed.delete(subscription);
+    this.#held.delete(subscription);
     this.#readDeltas(subscription, false);
     this.#enter(subscription, "ended", error);
+    this.#place(subscription);
   }
 
   /** Lets go of what came, or was under way, for selectors that had a reader. */
@@ -249,19 +268,44 @@ export class Subscriptions {
   }
 
   #checkDelta(delta: DeltaForm | undefined): void {
-    if (delta !== "vcdiff" || this.#vcdiff) return;
-    const text = 'cannot read deltas as "vcdiff": nobody decodes them; pass `vcdiff` of "@tidegate/client/vcdiff" as `deltas`';
+    if (delta === undefined || this.#deltas.some(({ form }) => form === delta)) return;
+    const text = `cannot read deltas as "${delta}": pass what "@tidegate/client/${delta}" has as \`deltas\``;
     throw new TidegateError(LocalCode.Misused, text);
   }
 
+  /**
+   * Asks for it, unless another was just asked for that it overlaps with: the server would restart what they share from
+   * a place that only this one gives, and what the other has not told yet of its own would be lost.
+   */
   #ask(subscription: Subscription): void {
+    this.#held.delete(subscription);
+    this.#postponed.delete(subscription);
+    const others = subscription.wasLive ? [this.#unplaced] : [this.#unplaced, this.#returning];
+    const isHeld = subscription.selectors.some((selector) => others.some((readers) => readers.overlap(selector)));
+    if (!isHeld) return this.#subscribe(subscription);
+    this.#held.add(subscription);
+    this.#settle();
+  }
+
+  /** Notes that it is known where a subscription is, and asks for what waited for that. */
+  #place(subscription: Subscription): void {
+    if (!this.#open.delete(subscription)) return;
+    this.#unsettled.delete(subscription);
+    this.#unplaced.remove(subscription);
+    this.#returning.remove(subscription);
+    [...this.#held].forEach((held) => this.#ask(held));
+  }
+
+  #subscribe(subscription: Subscription): void {
     const { selectors, options, wasLive } = subscription;
     const positions = this.#placesFor(subscription);
     const id = this.#nextId();
     const delta = subscription.isWithoutDeltas ? undefined : options.delta;
     this.#readDeltas(subscription, delta !== undefined);
     this.#asked.set(id, subscription);
-    this.#postponed.delete(subscription);
+    const isPlaced = selectors.every((selector) => positions[selector] || this.#isCovered(selector, subscription));
+    if (!isPlaced) this.#open.add(subscription);
+    if (!isPlaced) (wasLive ? this.#returning : this.#unplaced).add(subscription);
     this.#commands.push({
       type: "subscribe",
       id,
@@ -277,6 +321,14 @@ export class Subscriptions {
       name: options.name,
     });
     this.#enter(subscription, "asked");
+  }
+
+  /** Whether another has the same pattern, and knows where it is in all of its topics. */
+  #isCovered(selector: string, subscription: Subscription): boolean {
+    for (const other of this.#readers.with(selector)) {
+      if (isPattern(selector) && other !== subscription && other.state === "live" && !this.#open.has(other)) return true;
+    }
+    return false;
   }
 
   /** The earliest place that anybody needs of each topic that `subscription` reads. */
@@ -302,7 +354,8 @@ export class Subscriptions {
   #placeFor(subscription: Subscription, topic: string): Position | undefined {
     let place = subscription.tracker.position(topic);
     for (const other of this.#readers.of(topic)) {
-      const theirs = other.wasLive && other !== subscription ? other.tracker.position(topic) : undefined;
+      const isKnown = other !== subscription && (other.wasLive || other.state === "asked");
+      const theirs = isKnown ? other.tracker.position(topic) : undefined;
       if (theirs === undefined) continue;
       place ??= this.#join(subscription, topic, theirs);
       if (place?.epoch === theirs.epoch && theirs.sequence < place.sequence) place = theirs;
@@ -330,6 +383,24 @@ export class Subscriptions {
       this.#handleEpoch(topic);
       this.#push(subscription, subscription.tracker.handleTopic(topic));
     }
+    if (!subscription.selectors.some(isPattern)) return this.#place(subscription);
+    if (this.#open.has(subscription)) this.#unsettled.add(subscription);
+    if (this.#held.size > 0) this.#settle();
+  }
+
+  /** Finds out when what was answered is known whole: the topics that patterns select come before the pong. */
+  #settle(): void {
+    if (this.#unsettled.size === 0) return;
+    const id = this.#nextId();
+    this.#settling.set(id, [...this.#unsettled]);
+    this.#unsettled.clear();
+    this.#commands.push({ type: "ping", id });
+  }
+
+  #handleSettled(id: number | undefined): void {
+    const settled = this.#settling.get(id!);
+    this.#settling.delete(id!);
+    settled?.forEach((subscription) => this.#place(subscription));
   }
 
   #handleRefused(event: Event & { type: "refused" }, now: number): void {
@@ -341,6 +412,7 @@ export class Subscriptions {
     subscription.refusals += 1;
     this.#postponed.add(subscription);
     this.#enter(subscription, "waiting", error);
+    this.#place(subscription);
   }
 
   /** The subscription that was asked for with this id, unless it ended since. */
@@ -354,8 +426,8 @@ export class Subscriptions {
   #handleUnsubscribed(event: Event & { type: "unsubscribed" }): void {
     if (event.id !== undefined) return;
     const text =
-      `cannot keep the subscription to ${event.selectors.join(", ")}: this client lagged too far behind, and its ` +
-      'conflation, or the topic\'s, is "unsubscribe"; read faster, or subscribe with the conflation "lagging"';
+      `cannot keep the subscription to ${event.selectors.join(", ")}: this client lagged too far behind, and the ` +
+      'conflation is "unsubscribe"; read faster, or subscribe with the conflation "lagging"';
     const error = new TidegateError(4102, text);
     const ended = new Set(event.selectors.flatMap((selector) => [...this.#readers.with(selector)]));
     for (const subscription of ended) {
@@ -364,6 +436,7 @@ export class Subscriptions {
         this.#end(subscription, error);
       } else {
         this.#readers.remove(subscription);
+        this.#place(subscription);
         subscription.selectors = left;
         this.#readers.add(subscription);
         this.#forgetUnread(event.selectors);

@@ -148,7 +148,7 @@ export class Tracker {
     const from = isSameLife ? Math.max(wire.from ?? 0, place.sequence + 1) : undefined;
     Object.assign(place, { epoch, sequence: to });
     if (!isSameLife) Object.assign(place, { head: 0, wantsSnapshot: false, quietThrough: 0 });
-    if (to <= place.quietThrough) return [];
+    else if (to <= place.quietThrough) return [];
     return [{ type: "gap", topic, epoch, ...(from !== undefined && { from }), to, reason }];
   }
 

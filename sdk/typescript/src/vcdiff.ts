@@ -7,12 +7,13 @@
  * @module
  */
 
-import type { DeltaDecoder } from "./deltas.js";
+import type { VcdiffDecoder } from "./deltas.js";
+import { crc32 } from "./deltas.js";
 
-export type { DeltaDecoder, DeltaForm } from "./deltas.js";
+export type { DeltaDecoder, DeltaForm, PatchDecoder, VcdiffDecoder } from "./deltas.js";
 
 /** What applies VCDIFF deltas. */
-export const vcdiff: DeltaDecoder = { form: "vcdiff", apply: applyVcdiff, sources: sourcesOf };
+export const vcdiff: VcdiffDecoder = { form: "vcdiff", apply: applyVcdiff, check: crc32, sources: sourcesOf };
 
 /** Bytes of one window at most: a delta of a few bytes can ask for any number. */
 const WINDOW_BYTES_MAX = 1 << 28;

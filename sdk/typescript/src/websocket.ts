@@ -1,8 +1,7 @@
 /** The WebSocket transport, over any class with the browser's interface. */
 
-import { LocalCode, TidegateError } from "./errors.js";
 import { SUBPROTOCOL } from "./protocol.js";
-import type { OpenTransport } from "./transport.js";
+import type { OpenTransport, TransportKind } from "./transport.js";
 
 /** What we need of a WebSocket: browsers, Node 22 and later, and npm's `ws` have it. */
 export interface WebSocketLike {
@@ -17,14 +16,6 @@ export interface WebSocketLike {
 /** A WebSocket class. */
 export type WebSocketClass = new (url: string, subprotocols: string[]) => WebSocketLike;
 
-/** The class to use: the one given, or else the runtime's own. */
-export function webSocketClass(given?: WebSocketClass): WebSocketClass {
-  const found = given ?? (globalThis as { WebSocket?: unknown }).WebSocket;
-  if (typeof found === "function") return found as WebSocketClass;
-  const text = "cannot connect: this runtime has no WebSocket; install `ws` and pass it as the option `WebSocket`";
-  throw new TidegateError(LocalCode.Misused, text);
-}
-
 /** The address of a node's WebSocket: `http` becomes `ws`, and a missing path the usual one. */
 export function webSocketUrl(address: string): string {
   const url = new URL(address);
@@ -33,8 +24,17 @@ export function webSocketUrl(address: string): string {
   return url.href;
 }
 
+/** One WebSocket for everything: the best where it gets through. */
+export const websocket: TransportKind = {
+  name: "websocket",
+  open: (given) => {
+    const found = given.WebSocket ?? (globalThis as { WebSocket?: unknown }).WebSocket;
+    return typeof found === "function" ? webSocketTransport(found as WebSocketClass) : undefined;
+  },
+};
+
 /** Opens WebSockets of the given class. */
-export function webSocketTransport(WebSocket: WebSocketClass): OpenTransport {
+function webSocketTransport(WebSocket: WebSocketClass): OpenTransport {
   return (address, handlers) => {
     const socket = new WebSocket(webSocketUrl(address), [SUBPROTOCOL]);
     socket.onopen = () => handlers.handleOpen();

@@ -6,11 +6,16 @@ export interface BundleOptions {
   readonly minify?: boolean;
   /** Whether React is taken in; otherwise its imports stay. */
   readonly withReact?: boolean;
+  /** Whether what is loaded later is a file of its own, which is not answered. Otherwise it is in there. */
+  readonly isSplit?: boolean;
   /** Further modules, by the name that they are imported with. */
   readonly modules?: Record<string, string>;
 }
 
-/** The code of an ES module that does what `code` does. `.svelte` modules are compiled, `.tsx` is the entry's kind. */
+/**
+ * The code of an ES module that does what `code` does, without what it loads later. `.svelte` modules are compiled,
+ * `.tsx` is the entry's kind.
+ */
 export async function bundle(code: string, options: BundleOptions = {}): Promise<string> {
   const modules: Record<string, string> = { "entry.tsx": code, ...options.modules };
   const bundled = await rolldown({
@@ -29,6 +34,6 @@ export async function bundle(code: string, options: BundleOptions = {}): Promise
       },
     ],
   });
-  const { output } = await bundled.generate({ format: "esm", minify: options.minify ?? false, codeSplitting: false });
+  const { output } = await bundled.generate({ format: "esm", minify: options.minify ?? false, codeSplitting: options.isSplit ?? false });
   return output[0].code;
 }

@@ -390,11 +390,48 @@ describe("at awkward moments", () => {
     await expect(subscription.ready()).rejects.toMatchObject({ code: 4901 });
   });
 
-  test("no WebSocket, or no address, is said at once", () => {
+  test("overlapping subscriptions of the same moment miss nothing, whatever each of them asks for", async () => {
+    const client = writer();
+    for (let index = 1; index <= 100; index += 1) await client.publish("kept/both", "x".repeat(1_000));
+    const reader = writer();
+    const all = new Heard(reader.subscribe("kept/both", { from: "all" }));
+    reader.subscribe("kept/#", { from: "now" });
+    reader.subscribe("kept/both", { from: "now" });
+    const lines = await all.take(100);
+    expect(lines.map((line) => line.split(" ")[2])).toEqual(Array.from({ length: 100 }, (_, index) => String(index + 1)));
+  });
+
+  test("positions are before what a stream still holds, and before what its reader left", async () => {
+    const client = writer();
+    const subscription = client.subscribe("kept/held", { from: "all" });
+    const stream = subscription.stream();
+    for (let index = 1; index <= 3; index += 1) await client.publish("kept/held", index);
+    expect(subscription.positions["kept/held"]?.sequence ?? 0).toBe(0);
+    await stream.next();
+    await client.ping();
+    expect(subscription.positions["kept/held"]!.sequence).toBe(1);
+    await stream.return();
+    expect(subscription.positions["kept/held"]!.sequence).toBe(1);
+    const { value } = await client.subscribe("kept/held", { positions: subscription.positions }).stream().next();
+    expect(value.sequence).toBe(2);
+  });
+
+  test("a message that is larger than the server takes is refused here, and nothing else is lost", async () => {
+    const client = writer();
+    await client.ready();
+    const large = client.publish("large", "x".repeat(1_600_000));
+    await expect(large).rejects.toMatchObject({ code: 4206, message: expect.stringContaining("1572864") });
+    const many = Array.from({ length: 40_000 }, (_, index) => `many/${index}/${"x".repeat(40)}`);
+    await expect(client.subscribe(many).ready()).rejects.toMatchObject({ code: 4206 });
+    await client.publish("large", 1);
+    expect(client.state).toBe("connected");
+  });
+
+  test("nothing to travel with, or no address, is said at once", () => {
     const { WebSocket: own } = globalThis as { WebSocket?: unknown };
     try {
       delete (globalThis as { WebSocket?: unknown }).WebSocket;
-      expect(() => new Client(server.url)).toThrow(expect.objectContaining({ code: 4905 }));
+      expect(() => new Client(server.url, { transports: ["websocket"] })).toThrow(expect.objectContaining({ code: 4905 }));
     } finally {
       if (own !== undefined) Object.assign(globalThis, { WebSocket: own });
     }

@@ -1,6 +1,6 @@
 // Runs the scenarios that all SDKs share; sdk/conformance/README.md describes them.
 import { readdirSync, readFileSync } from "node:fs";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 
 import { knownVerbs, run } from "./conformance.js";
 import type { Scenario } from "./conformance.js";
@@ -23,6 +23,8 @@ test("the README describes every verb, and there is none that no scenario uses",
   for (const verb of used) expect(readme).toContain(`| \`${verb}\` |`);
 });
 
-test.each(scenarios)("%s", { concurrent: false }, async (_, scenario) => {
-  await run(scenario);
+describe.each(["websocket", "sse", "poll"] as const)("over %s", (transport) => {
+  test.each(scenarios)("%s", { concurrent: false }, async (_, scenario) => {
+    await run(scenario, transport);
+  });
 });

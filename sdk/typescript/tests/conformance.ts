@@ -1,9 +1,10 @@
 // A runner of the shared scenarios: steps on one side, the SDK's public face on the other.
 import assert from "node:assert/strict";
 
-import type { Client, ReadOptions, Subscription } from "../src/index.js";
+import type { Client, ReadOptions, Subscription, TransportName } from "../src/index.js";
 import { TidegateError } from "../src/index.js";
 import { vcdiff } from "../src/vcdiff.js";
+import { jsonPatch } from "../src/patch.js";
 import { clientOf } from "./helpers.js";
 import { Proxy } from "./proxy.js";
 import { Server } from "./server.js";
@@ -19,9 +20,9 @@ export interface Scenario {
 /** One step; which members it has depends on `do`. */
 type Step = { readonly do: string } & Record<string, any>;
 
-/** Runs all steps; fails with the step that failed. */
-export async function run(scenario: Scenario): Promise<void> {
-  const runner = new Runner((scenario.config ?? []).join("\n"));
+/** Runs all steps over a transport; fails with the step that failed. */
+export async function run(scenario: Scenario, transport: TransportName): Promise<void> {
+  const runner = new Runner((scenario.config ?? []).join("\n"), transport);
   try {
     for (const [index, step] of scenario.steps.entries()) {
       try {
@@ -48,6 +49,7 @@ interface Peer {
 
 class Runner {
   readonly config: string;
+  readonly transport: TransportName;
   readonly peers = new Map<string, Peer>();
   readonly events = new Map<string, { subscription: Subscription; client: Client; told: object[] }>();
   readonly publishes = new Map<string, Promise<unknown>>();
@@ -57,8 +59,8 @@ class Runner {
   server: Server | undefined;
   wake = () => {};
 
-  constructor(config: string) {
-    this.config = config;
+  constructor(config: string, transport: TransportName) {
+    [this.config, this.transport] = [config, transport];
   }
 
   peer({ client }: Step): Peer {
@@ -136,7 +138,7 @@ const verbs: Record<string, Verb> = {
     const nodes = (step.nodes ?? ["server"]).map((node: string) => (node === "dead" ? "ws://127.0.0.1:1" : proxy.url));
     const tokens: string[] = [...(step.tokens ?? [])];
     const token = step.tokens ? () => tokens.shift() : step.token;
-    const client = clientOf(nodes, { token, deltas: [vcdiff] });
+    const client = clientOf(nodes, { transports: [runner.transport], token, deltas: [jsonPatch, vcdiff] });
     runner.peers.set(step.client, { client, proxy, isAway: false });
     await runner.settle(client.ready(), step);
     assert.deepEqual(tokens, [], "not every token was asked for");

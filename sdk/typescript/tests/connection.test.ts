@@ -5,6 +5,7 @@ import { pauseMs } from "../src/backoff.js";
 import type { ConnectionAction, ConnectionOptions } from "../src/connection.js";
 import { Connection, defaultTimes } from "../src/connection.js";
 import { TidegateError } from "../src/errors.js";
+import { Ladder } from "../src/ladder.js";
 import type { Event } from "../src/protocol.js";
 
 /** A connection whose clock stands still unless it is moved, and whose pauses are their longest. */
@@ -17,6 +18,8 @@ class Driven {
   constructor(options: Partial<ConnectionOptions> = {}) {
     this.connection = new Connection({
       urls: ["ws://a"],
+      transports: [{}],
+      ladder: new Ladder(1, 0, 0),
       hasTokens: false,
       name: "desk",
       times: defaultTimes,

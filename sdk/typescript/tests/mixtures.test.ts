@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { Publication, ReadOptions } from "../src/index.js";
 import { vcdiff } from "../src/vcdiff.js";
+import { jsonPatch } from "../src/patch.js";
 import { clientOf } from "./helpers.js";
 import { Proxy } from "./proxy.js";
 import { Server } from "./server.js";
@@ -29,7 +30,7 @@ test.each(Array.from({ length: 12 }, (_, seed) => seed + 1))("seed %i", async (s
   const topics = ["x", "y", "z"].map((name) => `mixture/${seed}/${name}`);
   const published = new Map<string, unknown[]>(topics.map((topic) => [topic, []]));
   const proxy = await Proxy.open(server.port);
-  const client = clientOf(proxy.url, { deltas: [vcdiff] });
+  const client = clientOf(proxy.url, { deltas: [jsonPatch, vcdiff] });
   const readers: { told: Publication[]; ready(): Promise<void>; end(): void }[] = [];
   const problems: unknown[] = [];
 

@@ -16,7 +16,10 @@ test.each([
 });
 
 test.each([
+  ["http", "sse.open"],
+  ["json-patch", "jsonPatch.apply"],
   ["react", "useTopic"],
+  ["requests", "Services"],
   ["svelte", "topicStore"],
   ["vcdiff", "vcdiff.apply"],
 ])("so can the entry for %s", async (entry, name) => {

@@ -3,7 +3,7 @@ import { describe, expect, test, vi } from "vitest";
 
 import { Emitter } from "../src/emitter.js";
 import { decodePayload, encodePayload } from "../src/protocol.js";
-import { isPattern, selects } from "../src/selector.js";
+import { isPattern, overlaps, selects } from "../src/selector.js";
 import { Stream } from "../src/stream.js";
 import { webSocketUrl } from "../src/websocket.js";
 
@@ -142,4 +142,20 @@ test("a handler that throws is reported, and the others are called all the same"
   emitter.emit("news", 3);
   expect(heard.mock.calls).toEqual([[1], [1], [2]]);
   expect(report).toHaveBeenCalledTimes(3);
+});
+
+test.each<[string, string, boolean]>([
+  ["a", "a", true],
+  ["a", "b", false],
+  ["a", "a/b", false],
+  ["a", "a/#", true],
+  ["a/b", "+/b", true],
+  ["a/+", "+/b", true],
+  ["a/+", "+/b/#", true],
+  ["a/+", "b/#", false],
+  ["a/+/c", "a/b", false],
+  ["a/b/c", "+/+", false],
+  ["#", "x/y", true],
+])("%s and %s overlap: %s", (one, other, expected) => {
+  expect([overlaps(one, other), overlaps(other, one)]).toEqual([expected, expected]);
 });

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 
 import { crc32 } from "../src/deltas.js";
-import { canonical } from "../src/patch.js";
+import { canonical, jsonPatch } from "../src/patch.js";
 import type { Arriving, Whole } from "../src/payloads.js";
 import { Payloads } from "../src/payloads.js";
 
@@ -59,13 +59,13 @@ describe("pieces", () => {
     ["JSON that is none", [piece(1, 0, "{", { total: 1, kind: "json" })], ["broken"]],
     ["JSON", [piece(1, 0, "{}", { total: 2, kind: "json" })], ["1 {}"]],
   ])("%s", (_, events, expected) => {
-    expect(heard(new Payloads(undefined), ...events)).toEqual(expected);
+    expect(heard(new Payloads([jsonPatch]), ...events)).toEqual(expected);
   });
 
   test("a character may be cut in two", () => {
     const whole = new TextEncoder().encode("€€");
     const [left, right] = [whole.subarray(0, 4), whole.subarray(4)].map((part) => String.fromCharCode(...part));
-    expect(heard(new Payloads(undefined), piece(1, 0, left!), piece(1, 4, right!))).toEqual(["1 €€"]);
+    expect(heard(new Payloads([jsonPatch]), piece(1, 0, left!), piece(1, 4, right!))).toEqual(["1 €€"]);
   });
 
   test.each([
@@ -73,7 +73,7 @@ describe("pieces", () => {
     ["the end of its last reader", (payloads: Payloads) => payloads.forgetUnless(() => false)],
     ["a new numbering", (payloads: Payloads) => payloads.forget("a")],
   ])("%s drops what is not finished", (_, end) => {
-    const payloads = new Payloads(undefined);
+    const payloads = new Payloads([jsonPatch]);
     heard(payloads, piece(1, 0, "abc"), publication(2));
     end(payloads);
     expect(heard(payloads, piece(1, 3, "def"), publication(3))).toEqual(["3 3"]);
@@ -93,13 +93,13 @@ describe("deltas", () => {
       [publication(1), piece(2, 0, "abc"), publication(3), delta(4, 3, "x"), delta(5, 4, "y"), piece(2, 3, "def")],
       ["1 1", "2 abcdef", "3 3", '4 "x"', '5 "y"']],
   ])("%s", (_, events, expected) => {
-    const payloads = new Payloads(undefined);
+    const payloads = new Payloads([jsonPatch]);
     payloads.expectDeltas(true);
     expect(heard(payloads, ...events)).toEqual(expected);
   });
 
   test("after a break there are no bases", () => {
-    const payloads = new Payloads(undefined);
+    const payloads = new Payloads([jsonPatch]);
     payloads.expectDeltas(true);
     heard(payloads, publication(1));
     payloads.handleDisconnect();
@@ -107,14 +107,14 @@ describe("deltas", () => {
   });
 
   test("nothing is kept while no deltas can come", () => {
-    const payloads = new Payloads(undefined);
+    const payloads = new Payloads([jsonPatch]);
     heard(payloads, publication(1));
     payloads.expectDeltas(true);
     expect(heard(payloads, delta(2, 1, {}))).toEqual(["broken"]);
   });
 
   test("a reader that changes what it was told does not change the base", () => {
-    const payloads = new Payloads(undefined);
+    const payloads = new Payloads([jsonPatch]);
     payloads.expectDeltas(true);
     const first = { list: [1] };
     heard(payloads, publication(1, first));

@@ -3,6 +3,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import type { ClientOptions, DeltaForm, Publication } from "../src/index.js";
 import { vcdiff } from "../src/vcdiff.js";
+import { jsonPatch } from "../src/patch.js";
 import { clientOf, Heard } from "./helpers.js";
 import { Server } from "./server.js";
 import { Watch } from "./watch.js";
@@ -126,7 +127,7 @@ describe("deltas", () => {
   test.each(["json-patch", "vcdiff"] as const)("fifty updates as %s make what was published", async (delta) => {
     const topic = `books/${delta}`;
     const watch = new Watch();
-    const client = clientWith({ deltas: [vcdiff], WebSocket: watch.WebSocket });
+    const client = clientWith({ deltas: [jsonPatch, vcdiff], WebSocket: watch.WebSocket });
     const subscription = client.subscribe(topic, { delta });
     const stream = subscription.stream();
     await subscription.ready();
@@ -149,7 +150,7 @@ describe("deltas", () => {
   ] as const)("vcdiff is of %s, too", async (kind, payload) => {
     const topic = `plain/${kind}`;
     const watch = new Watch();
-    const stream = clientWith({ deltas: [vcdiff], WebSocket: watch.WebSocket }).subscribe(topic, { delta: "vcdiff", from: "all" }).stream();
+    const stream = clientWith({ deltas: [jsonPatch, vcdiff], WebSocket: watch.WebSocket }).subscribe(topic, { delta: "vcdiff", from: "all" }).stream();
     for (let step = 1; step <= 10; step += 1) {
       await server.publish({ topic, ...payload(step) });
       const { data } = (await stream.next()).value!;
@@ -162,7 +163,7 @@ describe("deltas", () => {
   test.each(["json-patch", "vcdiff"] as const)("a JSON text that is not as JavaScript writes it, as %s", async (delta) => {
     const topic = `odd/${delta}`;
     const watch = new Watch();
-    const stream = clientWith({ deltas: [vcdiff], WebSocket: watch.WebSocket }).subscribe(topic, { delta, from: "all" }).stream();
+    const stream = clientWith({ deltas: [jsonPatch, vcdiff], WebSocket: watch.WebSocket }).subscribe(topic, { delta, from: "all" }).stream();
     for (let step = 1; step <= 5; step += 1) {
       const data = `{"z" : [1.0, 1e2],\t  "\\u0041": "\\/ \\"data\\": }{ ${"x".repeat(200)}", "data": {"data":${step}} }`;
       await server.publishText(`{"topic":"${topic}","data":${data}}`);
@@ -174,7 +175,7 @@ describe("deltas", () => {
 
   test("numbers that JavaScript cannot hold come as they would without deltas, and nobody is told of an error", async () => {
     const watch = new Watch();
-    const client = clientWith({ WebSocket: watch.WebSocket });
+    const client = clientWith({ deltas: [jsonPatch], WebSocket: watch.WebSocket });
     const errors: unknown[] = [];
     client.on("error", (error) => errors.push(error));
     const subscription = client.subscribe("large/number", { delta: "json-patch", from: "all" });
@@ -192,7 +193,7 @@ describe("deltas", () => {
 
   test("a delta whose check is wrong: asked for again without deltas, and nothing is lost", async () => {
     const watch = new Watch((event) => (event.type === "delta" && event.sequence === 4 ? { ...event, crc: 1 } : event));
-    const subscription = clientWith({ WebSocket: watch.WebSocket }).subscribe("wrong/+", { delta: "json-patch" });
+    const subscription = clientWith({ deltas: [jsonPatch], WebSocket: watch.WebSocket }).subscribe("wrong/+", { delta: "json-patch" });
     const stream = subscription.stream();
     await subscription.ready();
     for (let step = 1; step <= 10; step += 1) await publishAll("wrong/a", [book(step)]);
@@ -205,9 +206,9 @@ describe("deltas", () => {
     ]);
   });
 
-  test("vcdiff without its decoder is said at once", () => {
-    expect(() => clientWith().subscribe("a", { delta: "vcdiff" satisfies DeltaForm })).toThrow(
-      expect.objectContaining({ code: 4905, message: expect.stringContaining("@tidegate/client/vcdiff") }),
+  test.each<DeltaForm>(["json-patch", "vcdiff"])("%s without its decoder is said at once", (delta) => {
+    expect(() => clientWith().subscribe("a", { delta })).toThrow(
+      expect.objectContaining({ code: 4905, message: expect.stringContaining(`@tidegate/client/${delta}`) }),
     );
   });
 });

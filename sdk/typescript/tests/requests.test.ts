@@ -42,8 +42,8 @@ describe("a request whose connection breaks before the answer", () => {
   });
 
   test.each([
-    ["fail", /may or may not have been kept.*; publish with an idempotency key/],
-    ["ask-again-while-remembered", /may or may not have been kept.*; publish it again with the same key/],
+    ["fail", /may or may not have been carried out.*; give it an idempotency key/],
+    ["ask-again-while-remembered", /may or may not have been carried out.*; send it again with the same key/],
   ] as const)("the error of one that would %s says what to do", (afterBreak, text) => {
     const requests = new Requests(bounds);
     requests.handleConnected();

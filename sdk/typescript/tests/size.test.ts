@@ -4,21 +4,31 @@ import { expect, test } from "vitest";
 
 import { bundle } from "./bundle.js";
 
-async function gzippedBytes(code: string): Promise<number> {
-  return gzipSync(await bundle(code, { minify: true })).length;
+async function gzippedBytes(code: string, isSplit = false): Promise<number> {
+  return gzipSync(await bundle(code, { minify: true, isSplit })).length;
 }
 
-test("the whole main entry is at most 12 kB", async () => {
-  expect(await gzippedBytes('export * from "@tidegate/client";')).toBeLessThanOrEqual(12_000);
+test("the whole main entry is at most 12 kB; with the transports that it loads when they are needed, 14", async () => {
+  expect(await gzippedBytes('export * from "@tidegate/client";', true)).toBeLessThanOrEqual(12_000);
+  expect(await gzippedBytes('export * from "@tidegate/client";')).toBeLessThanOrEqual(14_000);
+});
+
+test("the transports over plain HTTP alone are at most 2 kB", async () => {
+  expect(await gzippedBytes('export * from "@tidegate/client/http";')).toBeLessThanOrEqual(2_000);
 });
 
 test("a page that only looks at codes does not load the client", async () => {
   expect(await gzippedBytes('export { adviceOf } from "@tidegate/client";')).toBeLessThanOrEqual(400);
 });
 
-test("the VCDIFF decoder is small, and not in the main entry", async () => {
+test("the decoders of deltas are small, and not in the main entry", async () => {
   expect(await gzippedBytes('export * from "@tidegate/client/vcdiff";')).toBeLessThanOrEqual(1_800);
   expect(await bundle('export * from "@tidegate/client";')).not.toContain("it is no VCDIFF");
+  expect(await gzippedBytes('export * from "@tidegate/client/json-patch";')).toBeLessThanOrEqual(1_000);
+});
+
+test("requests are small beside the client, which they do not contain", async () => {
+  expect(await gzippedBytes('export * from "@tidegate/client/requests";')).toBeLessThanOrEqual(3_000);
 });
 
 test("the hook and the store are small beside the client, which they do not contain", async () => {

@@ -5,11 +5,12 @@ import { defaultTimes } from "../src/connection.js";
 import type { Command, Event } from "../src/protocol.js";
 import type { ReadOptions } from "../src/subscriptions.js";
 import { Subscriptions } from "../src/subscriptions.js";
+import { jsonPatch } from "../src/patch.js";
 
 /** Subscriptions whose commands and news are kept, with short ways to make events. */
 class Driven {
   lastId = 0;
-  readonly machine = new Subscriptions(() => (this.lastId += 1), defaultTimes, () => 1);
+  readonly machine = new Subscriptions(() => (this.lastId += 1), defaultTimes, () => 1, [jsonPatch]);
 
   hear(...events: object[]): void {
     for (const event of events) this.machine.handleEvent(event as Event, 0);
@@ -64,6 +65,13 @@ function connected(): Driven {
   driven.machine.handleConnected();
   return driven;
 }
+
+test("a new numbering that begins with nothing is told", () => {
+  const driven = connected();
+  driven.live(["a"], {}, at("a", 7, 7));
+  driven.hear(gap("a", 0, { epoch: "e2", reason: "epoch" }));
+  expect(driven.news()).toEqual(["0 gap a ..0 epoch"]);
+});
 
 describe("states", () => {
   test("waiting, asked, live, and waiting again after a break", () => {
@@ -376,6 +384,54 @@ describe("deltas and pieces", () => {
 });
 
 describe("subscriptions that overlap", () => {
+  test("one waits for another that is not answered yet, and then asks for that one's place", () => {
+    const driven = connected();
+    driven.machine.add(["a"], { from: "all" });
+    driven.machine.add(["a"], { from: "now" });
+    driven.machine.add(["+"], { from: "now" });
+    driven.machine.add(["b/+"], {});
+    const [first, other, ...more] = driven.commands();
+    expect([first!.topics, other!.topics, more]).toEqual([["a"], ["b/+"], []]);
+    driven.hear({ type: "subscribed", id: first!.id, selectors: ["a"], topics: [at("a", 9, 0)] });
+    driven.hear(publication("a", 1));
+    const [second, third] = driven.commands();
+    expect(second).toMatchObject({ topics: ["a"], from: "now", positions: { a: { epoch: "e1", sequence: 0 } } });
+    expect(third).toMatchObject({ topics: ["+"], from: "now", positions: { a: { epoch: "e1", sequence: 0 } } });
+  });
+
+  test("of a pattern the topics are waited for, too, but only once", () => {
+    const driven = connected();
+    driven.machine.add(["+"], { from: "all" });
+    for (let count = 0; count < 3; count += 1) driven.machine.add(["+"], {});
+    const [first, ...none] = driven.commands();
+    expect(none).toEqual([]);
+    driven.hear({ type: "subscribed", id: first!.id, selectors: ["+"], topics: [] });
+    const [ping, ...still] = driven.commands();
+    expect([ping!.type, still]).toEqual(["ping", []]);
+    driven.hear({ type: "topic", ...at("a", 5, 0) }, { type: "pong", id: ping!.id });
+    const asked = driven.commands();
+    expect(asked.map(({ positions }) => positions)).toEqual(Array(3).fill({ a: { epoch: "e1", sequence: 0 } }));
+  });
+
+  test("what was live before is asked for again at once, all of it", () => {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 1, 1));
+    driven.live(["+"], {}, at("a", 1, 1));
+    driven.machine.handleDisconnect();
+    driven.machine.handleConnected();
+    expect(driven.commands().map(({ topics }) => topics)).toEqual([["a"], ["+"]]);
+  });
+
+  test.each(["ended", "refused", "put off"])("one that waits goes on when the other is %s", (what) => {
+    const driven = connected();
+    const index = driven.machine.add(["a"], {});
+    driven.machine.add(["a"], {});
+    const [first] = driven.commands();
+    if (what === "ended") driven.machine.remove(index);
+    else driven.hear({ type: "refused", id: first!.id, code: what === "refused" ? 4301 : 4001, error: "" });
+    expect(driven.commands()).toMatchObject([{ type: "subscribe", topics: ["a"] }]);
+  });
+
   test.each([
     ["snapshot" as const, { a: { epoch: "e1", sequence: 4 } }, ["1 snapshot a 5", "0 update a 6", "1 update a 6"]],
     ["now" as const, { a: { epoch: "e1", sequence: 5 } }, ["0 update a 6", "1 update a 6"]],

@@ -1,0 +1,10 @@
+/**
+ * The transports over plain HTTP, and what else only somebody needs whom WebSocket does not serve.
+ *
+ * @module
+ */
+
+/** @internal */
+export { getsThrough } from "./check.js";
+export { poll } from "./poll.js";
+export { sse } from "./sse.js";

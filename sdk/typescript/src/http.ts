@@ -1,0 +1,125 @@
+/**
+ * What the transports over plain HTTP have in common: the first command opens the session, the others go up in requests
+ * of their own, one at a time, so that they stay in order. docs/protocol.md, section 7a.
+ *
+ * No header of ours and no content type but `text/plain`: then a browser asks another origin without a preflight.
+ */
+
+import { TidegateError } from "./errors.js";
+import type { Transport, TransportHandlers } from "./transport.js";
+
+/** What of the commands that wait goes up together, in characters, if there are several. */
+const TOGETHER = 1 << 18;
+
+/** How long it takes until commands are offered again that the server had no room for. */
+const FULL_MS = 200;
+
+/** A session, as the way down sees it. */
+export interface HttpSession {
+  /** Sends a request about it; answers its response. Throws a `TidegateError` if the server refused it. */
+  ask(path: string, query: Record<string, string | number>, body?: string): Promise<Response>;
+  /** Hands out records as they came. The first ones open it. */
+  tell(records: readonly string[]): void;
+  /** What names it in requests, once `welcome` told. */
+  readonly key: string;
+  /** Whether somebody is there to be told. */
+  readonly isOpen: boolean;
+}
+
+/** Reads what comes down until it ends, which is always an error. `hello` opens the session. */
+export type ReadDown = (session: HttpSession, hello: string) => Promise<never>;
+
+/** The address of a node's `/v1/PATH`: beside its WebSocket, wherever that is. */
+export function httpUrl(address: string, path: string, query: Record<string, string | number>): string {
+  const url = new URL(address);
+  url.protocol = url.protocol.replace(/^ws/, "http");
+  url.pathname = url.pathname.endsWith("/ws") ? url.pathname.slice(0, -2) + path : `/v1/${path}`;
+  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, String(value));
+  return url.href;
+}
+
+/** Opens a session that `readDown` reads. */
+export function httpTransport(address: string, handlers: TransportHandlers, readDown: ReadDown): Transport {
+  const aborter = new AbortController();
+  const { signal } = aborter;
+  const waiting: string[] = [];
+  let isBegun = false;
+  let isSending = false;
+  let key = "";
+
+  const fail = (error: unknown) => {
+    if (signal.aborted) return;
+    aborter.abort();
+    const code = error instanceof TidegateError ? error.code : undefined;
+    handlers.handleClose({ ...(code && { code }), text: code ? (error as Error).message : `cannot reach ${address}: ${error}` });
+  };
+  const session: HttpSession = {
+    ask: async (path, query, body = "") => {
+      const headers = { "content-type": "text/plain" };
+      const init = { method: "POST", headers, body, signal, cache: "no-store" } as const;
+      const response = await fetch(httpUrl(address, path, query), init);
+      if (!response.ok) throw await refusalOf(response);
+      return response;
+    },
+    tell: (records) => {
+      if (!key && records.length > 0) key = (JSON.parse(records[0]!) as { key?: string }).key ?? "";
+      if (!signal.aborted) handlers.handleText(`[${records.join()}]`);
+    },
+    get key() {
+      return key;
+    },
+    get isOpen() {
+      return !signal.aborted;
+    },
+  };
+  /** Sends what waits, as often as something does. */
+  const sendUp = async () => {
+    isSending = true;
+    while (waiting.length > 0 && !signal.aborted) {
+      const count = countWithin(waiting, TOGETHER);
+      try {
+        await session.ask("commands", { session: key }, `[${waiting.slice(0, count).join()}]`);
+        waiting.splice(0, count);
+      } catch (error) {
+        if (!(error instanceof TidegateError) || error.code !== 4101) return fail(error);
+        await pause(FULL_MS);
+      }
+    }
+    isSending = false;
+  };
+  queueMicrotask(() => signal.aborted || handlers.handleOpen());
+  return {
+    send: (text) => {
+      if (!isBegun) {
+        isBegun = true;
+        readDown(session, text).catch(fail);
+        return;
+      }
+      waiting.push(text);
+      // Later, so that what is sent in the same moment goes up together.
+      if (!isSending) queueMicrotask(() => isSending || void sendUp());
+    },
+    close: () => aborter.abort(),
+  };
+}
+
+/** Resolves after that many milliseconds. */
+export function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+/** How many of the first texts are within `length` together; at least one. */
+function countWithin(texts: readonly string[], length: number): number {
+  let count = 1;
+  for (let sum = texts[0]!.length; count < texts.length; count += 1) {
+    sum += texts[count]!.length;
+    if (sum > length) break;
+  }
+  return count;
+}
+
+/** What a response that is no success says. Without a code of ours it comes from something on the way. */
+async function refusalOf(response: Response): Promise<Error> {
+  const said = (await response.json().catch(() => undefined)) as { code?: number; error?: string } | undefined;
+  return said?.code ? new TidegateError(said.code, said.error ?? "") : new Error(`the status is ${response.status}`);
+}

@@ -1,0 +1,47 @@
+// The transports over plain HTTP against the real server: what a WebSocket would have told, they tell.
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import type { TransportName } from "../src/index.js";
+import { clientOf, enters, Heard } from "./helpers.js";
+import { Server } from "./server.js";
+
+let server: Server;
+beforeAll(async () => {
+  server = await Server.start("[limits]\nstream_ms_max = 1000\npoll_ms = 300\npoll_silence_ms = 1500\n");
+});
+afterAll(() => server.remove());
+
+const over: TransportName[] = ["sse", "poll"];
+
+test.each(over)("%s: snapshot, updates, publishing in order, large payloads", async (name) => {
+  const client = clientOf(server.url, { transports: [name] });
+  const topic = `${name}/a`;
+  await server.publish({ topic, data: "é\n1" });
+  const heard = new Heard(client.subscribe(topic));
+  expect(await heard.take(1)).toEqual([`snapshot ${topic} 1 "é\\n1"`]);
+  expect(client.transport).toBe(name);
+  const published = await Promise.all(Array.from({ length: 50 }, (_, index) => client.publish(topic, index)));
+  expect(published.map(({ sequence }) => sequence)).toEqual(Array.from({ length: 50 }, (_, index) => index + 2));
+  expect(await heard.take(50)).toEqual(published.map(({ sequence }) => `update ${topic} ${sequence} ${sequence - 2}`));
+  const large = "ü".repeat(300_000);
+  await client.publish(topic, large, { kind: "text" });
+  expect(await heard.take(1)).toEqual([`update ${topic} 52 ${JSON.stringify(large)}`]);
+  client.close();
+});
+
+test("a response that went on long enough is asked for again at once, and nothing is missed", async () => {
+  const client = clientOf(server.url, { transports: ["sse"], firstMs: 5_000, lastMs: 5_000 });
+  const heard = new Heard(client.subscribe("rolled", { from: "all" }));
+  await client.ready();
+  const errors: (number | undefined)[] = [];
+  client.on("state", ({ state, error }) => state === "waiting" && errors.push(error?.code));
+  for (let round = 0; round < 2; round += 1) {
+    await enters(client, "waiting");
+    await server.publish({ topic: "rolled", data: round });
+    await enters(client, "connected");
+  }
+  expect(errors).toEqual([4003, 4003]);
+  const lines = (await heard.take(3)).filter((line) => !line.startsWith("resumed"));
+  expect(lines).toEqual(["update rolled 1 0", "update rolled 2 1"].slice(0, lines.length));
+  client.close();
+});
