@@ -8,12 +8,15 @@ from .client import Client
 from .connection import ConnectionChange, ConnectionState, ConnectionTimes
 from .errors import Advice, LocalCode, TidegateError, advice_of
 from .options import HistoryPage, Kept, Published, TokenProvider
+from .poll import poll_transport
 from .protocol import Conflation, Delta, GapReason, Last, PayloadKind, Position, Positions, Start
+from .sse import sse_transport
 from .stream import Stream, WhenFull
 from .subscription import Subscription
 from .subscriptions import Lag, SubscriptionChange, SubscriptionState
 from .tracker import Gap, Publication, Resumed
 from .transport import OpenTransport, Transport, TransportHandlers
+from .ways import TransportName
 from .websocket import web_socket_transport
 
 __all__ = [
@@ -47,7 +50,10 @@ __all__ = [
     "TokenProvider",
     "Transport",
     "TransportHandlers",
+    "TransportName",
     "WhenFull",
     "advice_of",
+    "poll_transport",
+    "sse_transport",
     "web_socket_transport",
 ]

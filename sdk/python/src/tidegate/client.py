@@ -46,7 +46,7 @@ from .subscription import Subscription
 from .subscriptions import Lag, ReadOptions, SubscriptionChange, Subscriptions
 from .transport import OpenTransport, Transport
 from .waiting import answer, fail, wait
-from .websocket import web_socket_transport, web_socket_url
+from .ways import TransportName, ways_to
 
 EVENTS = frozenset({"state", "lag", "error"})
 
@@ -66,24 +66,23 @@ class Client:
         times: ConnectionTimes = ConnectionTimes(),
         queue_max: int = 1_000,
         resend_ms: float = 240_000,
+        transports: Sequence[TransportName] = ("websocket", "sse", "poll"),
         transport: OpenTransport | None = None,
     ) -> None:
         """A client of the server at `url`, such as `ws://localhost:8470`; of several nodes, the preferred one first.
 
         `token` is a token, or a function (plain or coroutine) that is asked for one at first, and whenever the server
         refuses the last. `name` is for the server's logs. `queue_max` commands may wait for a connection. A publish
-        with a key is sent again after breaks for `resend_ms` milliseconds: the server forgets keys. `transport` is
-        what to travel with; `web_socket_transport` makes one with options, such as `ssl`.
+        with a key is sent again after breaks for `resend_ms` milliseconds: the server forgets keys. `transports`
+        are ways to the server, the best first: the next is taken where one does not get through. `transport` is one to
+        use instead of them; `web_socket_transport`, `sse_transport` and `poll_transport` make them with options.
 
-        Raises `ValueError` if an address is none.
+        Raises `ValueError` if an address is none, or there is no such way.
         """
         urls = [url] if isinstance(url, str) else list(url)
         if not urls:
             raise ValueError("cannot connect: there is no address; give at least one")
-        if transport is None:
-            for each in urls:
-                web_socket_url(each)
-        self._open = transport or web_socket_transport()
+        self._open = transport or ways_to(urls, transports, times)
         self._provider = token if callable(token) else None
         self._connection = Connection(
             ConnectionOptions(
@@ -130,6 +129,11 @@ class Client:
     def state(self) -> ConnectionState:
         """What the connection is at."""
         return self._connection.state
+
+    @property
+    def transport(self) -> str | None:
+        """What the connection travels with, such as "websocket"; `None` while there is none."""
+        return self._transport.name if self._transport is not None and self.state == "connected" else None
 
     @overload
     def on(self, name: Literal["state"], handler: Callable[[ConnectionChange], object]) -> Callable[[], None]: ...

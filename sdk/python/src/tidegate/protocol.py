@@ -10,6 +10,9 @@ from typing import Any, Literal, TypedDict, Union
 SUBPROTOCOL = "tidegate.v1.json"
 """The WebSocket subprotocol."""
 
+SOCKET_PATH = "/v1/ws"
+"""Where a node's WebSocket is, unless its address says otherwise."""
+
 
 class Position(TypedDict):
     """A place in a topic, in one life of its numbering. "I have everything up to here." """
