@@ -172,7 +172,7 @@ async def test_a_client_finds_the_way_that_gets_through() -> None:
         else:
             writer.write(response(200, WELCOME | {"id": json.loads(body)["id"]}, {"type": "polled", "batch": 1}))
 
-    async with http_server(answer) as url, client_of(url, times=ConnectionTimes(open_ms=300)) as client:
+    async with http_server(answer) as url, client_of(url, times=ConnectionTimes(open_ms=2_000)) as client:
         await client.ready()
         assert (client.transport, asked[:3]) == ("poll", ["/v1/ws", "/v1/sse", "/v1/poll"])
 

@@ -65,7 +65,10 @@ class ConnectionChange:
     """When it is tried again."""
 
 
-Action = Union[FetchToken, Open, Send, Close, ConnectionChange]
+ConnectionAction = Union[FetchToken, Open, Send, Close]
+"""What there is to do."""
+
+Action = Union[ConnectionAction, ConnectionChange]
 """What there is to do, or to tell."""
 
 
@@ -123,6 +126,7 @@ class Connection:
         # When the current state has lasted long enough: the attempt, the pause, the silence.
         self._due_at: float | None = None
         self._connected_at = 0.0
+        self._message_bytes_max: int | None = None
         self._actions: deque[Action] = deque()
 
     @property
@@ -134,6 +138,11 @@ class Connection:
     def wake_at(self) -> float | None:
         """When it has to be woken, if nothing happens before."""
         return self._due_at
+
+    @property
+    def message_bytes_max(self) -> int | None:
+        """How many bytes the server takes in one message, if it said so."""
+        return self._message_bytes_max
 
     def is_current(self, serial: int) -> bool:
         """Whether what the transport with this serial tells still matters."""
@@ -217,6 +226,7 @@ class Connection:
             return True
         if event["type"] == "welcome":
             self._connected_at = now
+            self._message_bytes_max = event.get("limits", {}).get("message_bytes_max")
             self._refused = None
             self._enter("connected")
         self._due_at = now + self._options.times.silence_ms

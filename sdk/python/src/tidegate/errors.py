@@ -26,6 +26,15 @@ class LocalCode(IntEnum):
     """What was asked for can never work here."""
 
 
+class SessionCode(IntEnum):
+    """Codes of the server that the SDK finds out by itself too."""
+
+    MESSAGE_TOO_LARGE = 4206
+    """A command of more bytes than the server takes in one message."""
+    DEADLINE_PASSED = 4108
+    """Nobody answered a request in time."""
+
+
 class TidegateError(Exception):
     """An error of the server, or of the SDK. Match `code`; the text says what failed, why, and what to do."""
 

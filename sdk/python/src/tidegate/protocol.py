@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, Union
 
+from .errors import SessionCode, TidegateError
+
 SUBPROTOCOL = "tidegate.v1.json"
 """The WebSocket subprotocol."""
 
@@ -66,6 +68,19 @@ def encode_command(command: Command) -> str:
     text = json.dumps(command, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text.encode()
     return text
+
+
+def too_large(text: str, message_bytes_max: int | None) -> TidegateError | None:
+    """Why the server would not take `text`, if it would not: such a message costs the connection."""
+    # Most are short, and need no counting: a character has 4 bytes at most.
+    if message_bytes_max is None or len(text) * 4 <= message_bytes_max:
+        return None
+    size = len(text.encode())
+    if size <= message_bytes_max:
+        return None
+    why = f"it has {size} bytes, and message_bytes_max is {message_bytes_max}"
+    how = "send less at a time, or raise the limit in the server's configuration"
+    return TidegateError(SessionCode.MESSAGE_TOO_LARGE, f"cannot send the command: {why}; {how}")
 
 
 def decode_message(text: str) -> list[Event]:
