@@ -9,9 +9,6 @@ import pytest
 from conformance import known_verbs, run
 from tidegate import TransportName
 
-# What scenarios may need and this SDK is without.
-NOT_SPOKEN = ("pieces", "vcdiff")
-
 SCENARIOS = sorted(Path(__file__).resolve().parents[2].glob("conformance/scenarios/*.json"))
 
 
@@ -25,8 +22,6 @@ def test_there_are_scenarios_and_their_verbs_are_known() -> None:
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 async def test_scenario(path: Path, transport: TransportName) -> None:
     scenario: dict[str, Any] = json.loads(path.read_text())
-    if scenario.get("needs") in NOT_SPOKEN:
-        pytest.skip(f"this SDK does not speak {scenario['needs']}")
     await run(scenario, transport)
 
 

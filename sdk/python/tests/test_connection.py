@@ -82,7 +82,7 @@ def test_the_way_up() -> None:
     assert driven.did() == ["opening", "open ws://a"]
     driven.open()
     assert driven.did() == ["greeting", "send hello"]
-    assert driven.sent == [{"type": "hello", "id": 1, "batch": True, "client": "desk"}]
+    assert driven.sent == [{"type": "hello", "id": 1, "batch": True, "fragments": True, "client": "desk"}]
     driven.hear(type="welcome", id=1)
     assert driven.did() == ["connected"]
     driven.connection.start(0)

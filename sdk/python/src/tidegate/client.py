@@ -143,9 +143,9 @@ class Client(Core):
         `conflation` says what may be skipped: "off" nothing, "lagging" while this client is behind all but the newest
         of each topic, "always" all but the newest of each interval; "unsubscribe" ends it when this client lags too far
         behind. `interval_ms` is the least time between two batches. `priority`, from -9 to 9, says what is served first
-        while this client is behind. `filter` is a CEL expression over `data` and `topic`. `delta="json-patch"` has
-        changes told as differences; it takes `pip install 'tidegate[jsonpatch]'`. `name` is a durable subscriber's: the
-        server remembers what was acknowledged under it.
+        while this client is behind. `filter` is a CEL expression over `data` and `topic`. `delta` has changes told
+        as differences: "json-patch" takes `pip install 'tidegate[jsonpatch]'`, and "vcdiff" `'tidegate[vcdiff]'`. `name`
+        is a durable subscriber's: the server remembers what was acknowledged under it.
 
         Handlers and streams that are added at once, before anything is awaited, miss nothing. Subscriptions that
         overlap share what the server sends; the options of the newest go for all of them, and one with a `name`

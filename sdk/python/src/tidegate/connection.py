@@ -192,7 +192,8 @@ class Connection:
         if serial != self._serial or self._state != "opening":
             return
         self._asked_as = self._options.next_id()
-        hello = command("hello", self._asked_as, batch=True, token=self._token, client=self._options.name)
+        who = {"token": self._token, "client": self._options.name}
+        hello = command("hello", self._asked_as, batch=True, fragments=True, **who)
         self._enter("greeting")
         self._due_at = now + self._options.times.open_ms
         self._actions.append(Send(hello))

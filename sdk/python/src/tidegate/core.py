@@ -102,6 +102,11 @@ class Core:
         self._handlings.respond(ticket, members)
         self.drive()
 
+    @property
+    def needs_sources(self) -> bool:
+        """For `Link`."""
+        return self._subscriptions.needs_sources
+
     def handle_event(self, event: Event) -> None:
         """For `Link`: takes what came."""
         if self._requests.handle_event(event) or self._handlings.handle_event(event, now_ms()):

@@ -23,6 +23,10 @@ class Owner(Protocol):
     def drive(self) -> None:
         """Something happened: there may be something to do."""
 
+    @property
+    def needs_sources(self) -> bool:
+        """Whether events need the exact text of their payloads."""
+
 
 class Link:
     """What stands between the connection's state machine and the world."""
@@ -102,7 +106,7 @@ class Link:
             return
         self._connection.handle_heard(serial, now_ms())
         try:
-            for event in decode_message(text):
+            for event in decode_message(text, with_sources=self._owner.needs_sources):
                 if not self._connection.is_current(serial):
                     break
                 if not self._connection.handle_event(event, now_ms()):
