@@ -283,3 +283,12 @@ def test_a_nudge_ends_a_pause_and_asks_a_server_that_seems_to_be_there() -> None
     driven.did()
     driven.connection.nudge(1)
     assert driven.did() == ["opening", "open ws://a"]
+
+
+@pytest.mark.parametrize("code", [4002, 4003])
+def test_a_session_that_ended_is_opened_again_at_once_at_the_same_node(code: int) -> None:
+    driven = Driven(("ws://a", "ws://b"))
+    driven.stand()
+    driven.hear(type="closing", code=code, error="")
+    assert driven.did() == ["close", f"waiting 0 ms ({code})"]
+    assert driven.wake(0) == ["opening", "open ws://a"]

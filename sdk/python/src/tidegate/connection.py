@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Union
 
 from .backoff import pause_ms
-from .errors import LocalCode, TidegateError
+from .errors import LocalCode, SessionCode, TidegateError
 from .protocol import Command, Event, command
 
 ConnectionState = Literal[
@@ -24,6 +24,10 @@ ConnectionState = Literal[
 `greeting`: `hello` was sent. `connected`. `waiting`: for the next attempt. `stopped`: the server's code says that
 trying again as it is would be useless.
 """
+
+
+OF_THE_SESSION = (SessionCode.NO_SESSION, SessionCode.RESPONSE_ROLLED)
+"""Codes that say nothing against the node."""
 
 
 @dataclass(frozen=True)
@@ -300,7 +304,7 @@ class Connection:
                 return self._give_up(error)
             self._needs_token = True
             self._refused = error
-        else:
+        elif error.code not in OF_THE_SESSION:
             # Another token would be refused by this node just as by the next; all else may be the node.
             self._node = (self._node + 1) % len(self._options.urls)
         self._retry(error, retry_after_ms, now)

@@ -27,8 +27,12 @@ class LocalCode(IntEnum):
 
 
 class SessionCode(IntEnum):
-    """Codes of the server that the SDK finds out by itself too."""
+    """Codes of the server that the SDK has to know, or finds out by itself too."""
 
+    NO_SESSION = 4002
+    """The session over plain HTTP ended."""
+    RESPONSE_ROLLED = 4003
+    """A response went on for as long as one may."""
     MESSAGE_TOO_LARGE = 4206
     """A command of more bytes than the server takes in one message."""
     DEADLINE_PASSED = 4108

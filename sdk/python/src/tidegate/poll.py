@@ -57,6 +57,8 @@ class PollTransport(HttpTransport):
         polled = json.loads(last)
         if polled.get("type") != "polled":
             raise Refused(None, f"cannot poll {self._address}: an answer came without its end")
-        # An empty one is a sign of life as well.
-        await self._tell(records) if records else self._handlers.handle_text("[]")
+        await self._tell(records)
+        if not records:
+            # A sign of life all the same.
+            self._handlers.handle_text("[]")
         return int(polled["batch"])
