@@ -105,7 +105,8 @@ async def test_what_a_handler_returns_is_the_answer(handler: Any, answer: dict[s
         [asked] = wires.wire.of("handle")
         assert (asked["topics"], asked["concurrency"], handling.state) == (["orders/#"], 3, "live")
         wires.wire.ask(7)
-        assert await wires.wire.next_of("respond") == [{"type": "respond", "request": 7, **answer}]
+        [told] = await wires.wire.next_of("respond")
+        assert {name: told[name] for name in ("request", *answer)} == {"request": 7, **answer}
 
 
 async def test_a_handler_is_told_who_asks_for_what() -> None:
@@ -149,6 +150,19 @@ async def test_an_answer_that_cannot_be_sent_is_an_error_for_whoever_asked(given
         [told] = await wires.wire.next_of("respond")
         assert why in told["error"] and told["request"] == 1
         assert wires.client.state == "connected"
+
+
+@pytest.mark.parametrize(("code", "count"), [(4205, 2), (4222, 1)])
+async def test_an_answer_that_the_server_refuses_is_an_error_for_whoever_asked(code: int, count: int) -> None:
+    async with Wires() as wires:
+        await wires.client.handle("orders/new", slow).ready()
+        wires.wire.ask(1)
+        [told] = await wires.wire.next_of("respond")
+        wires.wire.hear({"type": "refused", "id": told["id"], "code": code, "error": "cannot take it"})
+        wires.wire.ask(2)
+        rest = (await wires.wire.next_of("respond", count=count + 1))[1:]
+        assert rest[:-1] == [{"type": "respond", "request": 1, "error": "cannot take it"}] * (count - 1)
+        assert rest[-1]["request"] == 2
 
 
 async def test_registrations_are_renewed_after_a_break_and_late_answers_go_nowhere() -> None:

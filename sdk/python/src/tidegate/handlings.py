@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from typing import Literal, Union
 
 from .backoff import Pauses, pause_ms
-from .errors import LocalCode, TidegateError
+from .errors import LocalCode, SessionCode, TidegateError
 from .protocol import Command, Event, command
 from .selector import rank, selects
+
+ANSWERED_MAX = 1_000
+"""Answers of which it is remembered that they may be refused: the server says nothing about good ones."""
 
 HandlingState = Literal["waiting", "asked", "live", "ended"]
 """What a handling is at."""
@@ -67,6 +70,8 @@ class Handlings:
         # The open requests' numbers, and which connection they are of.
         self._open: set[int] = set()
         self._connection = 0
+        # Requests whose answers the server has not refused so far, by the answer's id.
+        self._answered: dict[int, int] = {}
         self._is_connected = False
         self._next_index = 0
         self._commands: deque[Command] = deque()
@@ -116,6 +121,7 @@ class Handlings:
         self._is_connected = False
         self._connection += 1
         self._open.clear()
+        self._answered.clear()
         self._commands.clear()
         for handling in self._all.values():
             handling.due_at, handling.refusals, handling.asked_as = None, 0, None
@@ -127,6 +133,9 @@ class Handlings:
             self._handle_request(event)
             return True
         id = event.get("id")
+        if id in self._answered:
+            self._handle_bad_answer(self._answered.pop(id), event)
+            return True
         asked = None if id is None else next((each for each in self._all.values() if each.asked_as == id), None)
         if asked is None:
             return False
@@ -149,7 +158,7 @@ class Handlings:
         connection, number = ticket
         if connection == self._connection and number in self._open:
             self._open.discard(number)
-            self._commands.append({"type": "respond", "request": number, **members})
+            self._respond(number, members)
 
     def poll_command(self) -> Command | None:
         """The next command to send."""
@@ -179,6 +188,19 @@ class Handlings:
             text = f"cannot handle `{event['topic']}`: that has just been ended here; send it again"
             return self.respond(ticket, {"error": text})
         self._news.append(HandlingNews(min(ranks)[1], Asked(ticket, event)))
+
+    def _respond(self, number: int, members: dict[str, object]) -> None:
+        # With an id the server says if it cannot take the answer; if it can, it says nothing.
+        id = self._next_id()
+        self._answered[id] = number
+        if len(self._answered) > ANSWERED_MAX:
+            del self._answered[next(iter(self._answered))]
+        self._commands.append({"type": "respond", "id": id, "request": number, **members})
+
+    def _handle_bad_answer(self, number: int, event: Event) -> None:
+        """Tells whoever asked why there is no answer, unless it is too late for one."""
+        if event["code"] != SessionCode.NOT_OPEN:
+            self._commands.append({"type": "respond", "request": number, "error": event["error"]})
 
     def _handle_refused(self, handling: _Handling, error: TidegateError, now: float) -> None:
         if error.advice not in ("retry-now", "retry-later"):
