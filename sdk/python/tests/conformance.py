@@ -12,7 +12,7 @@ from typing import Any
 from cable import Cable
 from helpers import Notes, client_of, enters
 from server import Server
-from tidegate import Client, Gap, Publication, Subscription, TidegateError
+from tidegate import Client, Gap, Publication, Subscription, TidegateError, TransportName
 
 Step = dict[str, Any]
 # Options of `subscribe` that the SDK calls as the protocol does.
@@ -21,9 +21,9 @@ OPTIONS = ("positions", "conflation", "name", "interval_ms", "priority", "filter
 STEP_SECONDS = 10
 
 
-async def run(scenario: dict[str, Any]) -> None:
-    """Runs all steps; fails with the step that failed."""
-    runner = Runner("\n".join(scenario.get("config", [])))
+async def run(scenario: dict[str, Any], transport: TransportName) -> None:
+    """Runs all steps over one transport; fails with the step that failed."""
+    runner = Runner("\n".join(scenario.get("config", [])), transport)
     try:
         for number, step in enumerate(scenario["steps"], start=1):
             verb: Callable[[Step], Awaitable[None]] = getattr(runner, f"do_{step['do']}")
@@ -57,8 +57,9 @@ class Reading:
 class Runner:
     """One verb of the scenarios is one method."""
 
-    def __init__(self, config: str) -> None:
+    def __init__(self, config: str, transport: TransportName) -> None:
         self._server = Server(config)
+        self._transport = transport
         self._peers: dict[str, Peer] = {}
         self._readings: dict[str, Reading] = {}
         self._publishes: dict[str, asyncio.Task[Any]] = {}
@@ -96,7 +97,7 @@ class Runner:
         nodes = [cable.url if node == "server" else "ws://127.0.0.1:1" for node in step.get("nodes", ["server"])]
         tokens = list(step.get("tokens", []))
         token = (lambda refused: tokens.pop(0)) if tokens else step.get("token")
-        peer = Peer(client_of(nodes, token=token), cable)
+        peer = Peer(client_of(nodes, token=token, transports=(self._transport,)), cable)
         self._peers[step["client"]] = peer
         await self._settle(peer.client.ready(), step)
         assert tokens == [], "not every token was asked for"

@@ -28,6 +28,7 @@ history_count = 2
 selector = "long/#"
 history_count = 10000
 [limits]
+fragment_bytes = 20000
 subscriptions_per_session_max = 20
 """
 

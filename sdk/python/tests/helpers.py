@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidegate import Client, ConnectionTimes, Gap, Publication, Resumed, Subscription, TidegateError
+from tidegate import Client, ConnectionChange, ConnectionTimes, Gap, Publication, Resumed, Subscription, TidegateError
 
 SHORT = ConnectionTimes(first_ms=20, last_ms=100)
 
@@ -26,6 +26,18 @@ async def enters(client: Client, state: str) -> None:
             await reached.wait()
     finally:
         off()
+
+
+def errors_of(client: Client) -> list[TidegateError]:
+    """The errors with which connections end from now on."""
+    errors: list[TidegateError] = []
+
+    def note(change: ConnectionChange) -> None:
+        if change.error is not None:
+            errors.append(change.error)
+
+    client.on("state", note)
+    return errors
 
 
 async def refused(awaitable: Any) -> TidegateError:

@@ -85,7 +85,7 @@ async def test_what_is_cancelled_ends_at_once_and_the_rest_goes_on(server: Serve
             task.cancel()
         results = await asyncio.gather(*first, return_exceptions=True)
         assert [type(result) for result in results] == [asyncio.CancelledError] * len(first)
-        assert len(client._waiting) == 1 and len(client._requests._waiting) == 1, "only the ping is left"
+        assert len(client._calls._waiting) == 1 and len(client._requests._waiting) == 1, "only the ping is left"
         assert not kept.done()
         kept.cancel()
 

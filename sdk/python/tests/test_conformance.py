@@ -1,4 +1,4 @@
-"""Every shared scenario, against the real server."""
+"""Every shared scenario, over each transport, against the real server."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from conformance import known_verbs, run
-
-# What scenarios may need and this SDK is without.
-NOT_SPOKEN = ("pieces", "vcdiff")
+from tidegate import TransportName
 
 SCENARIOS = sorted(Path(__file__).resolve().parents[2].glob("conformance/scenarios/*.json"))
 
@@ -20,12 +18,11 @@ def test_there_are_scenarios_and_their_verbs_are_known() -> None:
     assert verbs <= known_verbs()
 
 
+@pytest.mark.parametrize("transport", ["websocket", "sse", "poll"])
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-async def test_scenario(path: Path) -> None:
+async def test_scenario(path: Path, transport: TransportName) -> None:
     scenario: dict[str, Any] = json.loads(path.read_text())
-    if scenario.get("needs") in NOT_SPOKEN:
-        pytest.skip(f"this SDK does not speak {scenario['needs']}")
-    await run(scenario)
+    await run(scenario, transport)
 
 
 async def test_a_scenario_that_does_not_hold_fails_with_its_step() -> None:
@@ -37,4 +34,4 @@ async def test_a_scenario_that_does_not_hold_fails_with_its_step() -> None:
         {"do": "expect", "subscription": "s", "events": [{"event": "update", "topic": "a/b", "data": True}]},
     ]
     with pytest.raises(AssertionError, match="step 5.*'data': True.*got .*'sequence': 1"):
-        await run({"steps": wrong})
+        await run({"steps": wrong}, "websocket")

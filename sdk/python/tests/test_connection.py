@@ -82,7 +82,7 @@ def test_the_way_up() -> None:
     assert driven.did() == ["opening", "open ws://a"]
     driven.open()
     assert driven.did() == ["greeting", "send hello"]
-    assert driven.sent == [{"type": "hello", "id": 1, "batch": True, "client": "desk"}]
+    assert driven.sent == [{"type": "hello", "id": 1, "batch": True, "fragments": True, "client": "desk"}]
     driven.hear(type="welcome", id=1)
     assert driven.did() == ["connected"]
     driven.connection.start(0)
@@ -283,3 +283,12 @@ def test_a_nudge_ends_a_pause_and_asks_a_server_that_seems_to_be_there() -> None
     driven.did()
     driven.connection.nudge(1)
     assert driven.did() == ["opening", "open ws://a"]
+
+
+@pytest.mark.parametrize("code", [4002, 4003])
+def test_a_session_that_ended_is_opened_again_at_once_at_the_same_node(code: int) -> None:
+    driven = Driven(("ws://a", "ws://b"))
+    driven.stand()
+    driven.hear(type="closing", code=code, error="")
+    assert driven.did() == ["close", f"waiting 0 ms ({code})"]
+    assert driven.wake(0) == ["opening", "open ws://a"]

@@ -1,4 +1,4 @@
-"""Deltas as JSON patches, from the real server."""
+"""Deltas of both kinds, from the real server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from helpers import Heard, client_of, enters
 from server import Server
-from tidegate import Client, TidegateError
+from tidegate import Client, Delta, TidegateError
 
 
 def book(price: float) -> dict[str, Any]:
@@ -24,38 +24,44 @@ def deltas_sent(server: Server) -> int:
     return sum(int(float(line.split()[1])) for line in lines if line.startswith("tidegate_deltas_total{"))
 
 
-async def test_what_comes_as_deltas_is_what_was_published_also_after_a_restart(server: Server) -> None:
+KINDS = pytest.mark.parametrize("kind", ["json-patch", "vcdiff"])
+
+
+@KINDS
+async def test_what_comes_as_deltas_is_what_was_published_also_after_a_restart(server: Server, kind: Delta) -> None:
     async with client_of(server.url, token="writer") as client:
-        subscription = client.subscribe("kept/book", delta="json-patch")
+        subscription = client.subscribe(f"kept/book/{kind}", delta=kind)
         stream = subscription.stream()
         resumed = Heard(subscription)
+        before = await asyncio.to_thread(deltas_sent, server)
         await subscription.ready()
         for price in range(20):
-            await client.publish("kept/book", book(price / 3))
+            await client.publish(f"kept/book/{kind}", book(price / 3))
             assert (await anext(stream)).data == book(price / 3)
-        assert await asyncio.to_thread(deltas_sent, server) >= 15
+        assert await asyncio.to_thread(deltas_sent, server) - before >= 15
         await asyncio.to_thread(server.kill)
         await enters(client, "waiting")
         await asyncio.to_thread(server.start)
         client.nudge()
         await client.ready()
         for price in (100, 101, 102):
-            await client.publish("kept/book", book(price))
+            await client.publish(f"kept/book/{kind}", book(price))
             assert (await anext(stream)).data == book(price)
-        assert "resumed kept/book whole, 0 missed" in resumed.told
+        assert f"resumed kept/book/{kind} whole, 0 missed" in resumed.told
 
 
-async def test_one_that_cannot_be_applied_costs_nothing_but_the_deltas(server: Server) -> None:
+@KINDS
+async def test_one_that_cannot_be_applied_costs_nothing_but_the_deltas(server: Server, kind: Delta) -> None:
     async with client_of(server.url, token="writer") as client:
-        subscription = client.subscribe("kept/broken", delta="json-patch")
+        subscription = client.subscribe(f"kept/broken/{kind}", delta=kind)
         stream = subscription.stream()
         await subscription.ready()
-        await client.publish("kept/broken", book(1))
+        await client.publish(f"kept/broken/{kind}", book(1))
         assert (await anext(stream)).data == book(1)
         # As if what came had been damaged: the next delta has nothing to be made from.
-        client._subscriptions._deltas.clear()
+        client._subscriptions._payloads.deltas.clear()
         for price in (2, 3, 4):
-            await client.publish("kept/broken", book(price))
+            await client.publish(f"kept/broken/{kind}", book(price))
         assert [(await anext(stream)).data for _ in range(3)] == [book(price) for price in (2, 3, 4)]
 
 
@@ -67,6 +73,6 @@ async def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytes
 
 
 async def test_a_kind_that_is_not_known_here_is_refused_here() -> None:
-    with pytest.raises(TidegateError, match='use "json-patch"') as caught:
-        Client("ws://127.0.0.1:1").subscribe("a", delta=cast(Any, "vcdiff"))
+    with pytest.raises(TidegateError, match="use one of") as caught:
+        Client("ws://127.0.0.1:1").subscribe("a", delta=cast(Any, "zip"))
     assert caught.value.code == 4905

@@ -17,8 +17,8 @@ def requests(*, is_connected: bool = True) -> Requests:
 
 def texts(machine: Requests, now: float = 0) -> list[str]:
     polled = []
-    while (text := machine.poll_text(now)) is not None:
-        polled.append(text)
+    while (unsent := machine.poll_unsent(now)) is not None:
+        polled.append(unsent[1])
     return polled
 
 
@@ -54,8 +54,8 @@ def test_a_request_whose_connection_breaks_before_the_answer(
 @pytest.mark.parametrize(
     ("after_break", "how"),
     [
-        ("fail", "publish with an idempotency key"),
-        ("ask-again-while-remembered", "publish it again with the same key"),
+        ("fail", "give it an idempotency key"),
+        ("ask-again-while-remembered", "send it again with the same key"),
     ],
 )
 def test_the_error_of_one_in_doubt_says_what_to_do(after_break: AfterBreak, how: str) -> None:

@@ -354,7 +354,7 @@ BAD = {
     "of another base": delta(2, 0, {"x": 2}, REPLACED),
     "with another check": delta(2, 1, {"x": 2}, REPLACED, crc=7),
     "that does not apply": delta(2, 1, {"x": 2}, [{"op": "remove", "path": "/none"}]),
-    "of another kind": {"type": "delta", "topic": "a", "sequence": 2, "base": 1, "crc": 1, "vcdiff": "1sPE"},
+    "of another kind": {"type": "delta", "topic": "a", "sequence": 2, "base": 1, "crc": 1, "kind": "text", "vcdiff": "1sPE"},
 }
 
 

@@ -15,6 +15,8 @@ from tidegate import Client, TransportHandlers
 class Held:
     """A transport in our hands: what was sent over it, and the ways to answer."""
 
+    name = "held"
+
     def __init__(self, url: str, handlers: TransportHandlers) -> None:
         self.url = url
         self.handlers = handlers

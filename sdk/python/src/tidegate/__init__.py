@@ -1,19 +1,25 @@
 """The Python SDK of Tidegate: connect, subscribe, resume after a break, publish with acknowledgement.
 
-Three state machines stand behind a `Client`, all pure: the connection, the subscriptions with their trackers, and the
-requests. The client puts a transport, a clock and handlers around them.
+Four state machines stand behind a `Client`, all pure: the connection, the subscriptions with their trackers, the
+handlings, and the requests. The client puts transports, a clock and handlers around them.
 """
 
 from .client import Client
 from .connection import ConnectionChange, ConnectionState, ConnectionTimes
 from .errors import Advice, LocalCode, TidegateError, advice_of
-from .options import HistoryPage, Kept, Published, TokenProvider
+from .handling import Handling, RequestHandler
+from .handlings import HandlingState
+from .options import HistoryPage, Kept, Published, Reply, Request, Response, TokenProvider
+from .poll import poll_transport
 from .protocol import Conflation, Delta, GapReason, Last, PayloadKind, Position, Positions, Start
+from .responses import Responses
+from .sse import sse_transport
 from .stream import Stream, WhenFull
 from .subscription import Subscription
 from .subscriptions import Lag, SubscriptionChange, SubscriptionState
 from .tracker import Gap, Publication, Resumed
 from .transport import OpenTransport, Transport, TransportHandlers
+from .ways import TransportName
 from .websocket import web_socket_transport
 
 __all__ = [
@@ -26,6 +32,8 @@ __all__ = [
     "Delta",
     "Gap",
     "GapReason",
+    "Handling",
+    "HandlingState",
     "HistoryPage",
     "Kept",
     "Lag",
@@ -37,6 +45,11 @@ __all__ = [
     "Positions",
     "Publication",
     "Published",
+    "Reply",
+    "Request",
+    "RequestHandler",
+    "Response",
+    "Responses",
     "Resumed",
     "Start",
     "Stream",
@@ -47,7 +60,10 @@ __all__ = [
     "TokenProvider",
     "Transport",
     "TransportHandlers",
+    "TransportName",
     "WhenFull",
     "advice_of",
+    "poll_transport",
+    "sse_transport",
     "web_socket_transport",
 ]

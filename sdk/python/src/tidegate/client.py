@@ -1,57 +1,31 @@
-"""The client: puts the state machines, a transport, a clock and the user's handlers together."""
+"""The client: what its users ask for."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, overload
 
-from .connection import (
-    Action,
-    Close,
-    Connection,
-    ConnectionChange,
-    ConnectionOptions,
-    ConnectionState,
-    ConnectionTimes,
-    FetchToken,
-    Open,
-    Send,
-)
+from .connection import ConnectionChange, ConnectionTimes
+from .core import Core
 from .deltas import check_available
-from .emitter import Emitter, Handler
+from .emitter import Handler
 from .errors import LocalCode, TidegateError
-from .options import HistoryPage, Kept, Published, TokenProvider
-from .protocol import (
-    Command,
-    Conflation,
-    Delta,
-    Event,
-    PayloadKind,
-    Position,
-    Positions,
-    Start,
-    command,
-    decode_message,
-    decode_payload,
-    encode_command,
-    encode_payload,
-)
-from .requests import AfterBreak, Requests
+from .handling import Handling, RequestHandler
+from .link import now_ms
+from .options import HistoryPage, Kept, Published, Response, TokenProvider
+from .protocol import Command, Conflation, Delta, PayloadKind, Positions, Start, command, decode_payload, encode_payload
+from .requests import Requests
+from .responses import Responses, ask_one
 from .subscription import Subscription
-from .subscriptions import Lag, ReadOptions, SubscriptionChange, Subscriptions
-from .transport import OpenTransport, Transport
-from .waiting import answer, fail, wait
-from .websocket import web_socket_transport, web_socket_url
-
-EVENTS = frozenset({"state", "lag", "error"})
+from .subscriptions import Lag, ReadOptions
+from .transport import OpenTransport
+from .waiting import wait
+from .ways import TransportName, ways_to
 
 
-class Client:
+class Client(Core):
     """A client of one server, or of the nodes of one. It belongs to one event loop, and to one thread.
 
     It connects when it is entered (`async with`) or first used, and again whenever it has to. Leaving it closes it.
@@ -66,54 +40,24 @@ class Client:
         times: ConnectionTimes = ConnectionTimes(),
         queue_max: int = 1_000,
         resend_ms: float = 240_000,
+        transports: Sequence[TransportName] = ("websocket", "sse", "poll"),
         transport: OpenTransport | None = None,
     ) -> None:
         """A client of the server at `url`, such as `ws://localhost:8470`; of several nodes, the preferred one first.
 
         `token` is a token, or a function (plain or coroutine) that is asked for one at first, and whenever the server
         refuses the last. `name` is for the server's logs. `queue_max` commands may wait for a connection. A publish
-        with a key is sent again after breaks for `resend_ms` milliseconds: the server forgets keys. `transport` is
-        what to travel with; `web_socket_transport` makes one with options, such as `ssl`.
+        with a key is sent again after breaks for `resend_ms` milliseconds: the server forgets keys. `transports`
+        are ways to the server, the best first: the next is taken where one does not get through. `transport` is one to
+        use instead of them; `web_socket_transport`, `sse_transport` and `poll_transport` make them with options.
 
-        Raises `ValueError` if an address is none.
+        Raises `ValueError` if an address is none, or there is no such way.
         """
         urls = [url] if isinstance(url, str) else list(url)
         if not urls:
             raise ValueError("cannot connect: there is no address; give at least one")
-        if transport is None:
-            for each in urls:
-                web_socket_url(each)
-        self._open = transport or web_socket_transport()
-        self._provider = token if callable(token) else None
-        self._connection = Connection(
-            ConnectionOptions(
-                urls=urls,
-                has_tokens=self._provider is not None,
-                token=token if isinstance(token, str) else None,
-                name=name,
-                times=times,
-                random=random.random,
-                next_id=self._next_id,
-            )
-        )
-        self._subscriptions = Subscriptions(self._next_id, times, random.random)
-        self._requests = Requests(queue_max, resend_ms)
-        self._emitter = Emitter(EVENTS, self._report_handler)
-        self._handles: dict[int, Subscription] = {}
-        self._waiting: dict[int, asyncio.Future[Event]] = {}
-        self._awaiting_ready: set[asyncio.Future[None]] = set()
-        self._lags: deque[Lag] = deque()
-        self._transport: Transport | None = None
-        # The connection's name for the transport.
-        self._serial = 0
-        self._token_task: asyncio.Task[None] | None = None
-        # What ends by itself, and is waited for by `wait_closed`.
-        self._ending: set[asyncio.Task[None]] = set()
-        self._stopped: TidegateError | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._was_connected = False
-        self._is_driving = False
-        self._last_id = 0
+        opens = transport or ways_to(urls, transports, times)
+        super().__init__(urls, token, name, times, Requests(queue_max, resend_ms), opens)
 
     async def __aenter__(self) -> Client:
         """Begins to connect. Does not wait for it: `ready` does, and so does every command."""
@@ -127,9 +71,9 @@ class Client:
         await self.wait_closed()
 
     @property
-    def state(self) -> ConnectionState:
-        """What the connection is at."""
-        return self._connection.state
+    def transport(self) -> str | None:
+        """What the connection travels with, such as "websocket"; `None` while there is none."""
+        return self._link.transport if self.state == "connected" else None
 
     @overload
     def on(self, name: Literal["state"], handler: Callable[[ConnectionChange], object]) -> Callable[[], None]: ...
@@ -147,12 +91,6 @@ class Client:
         """
         return self._emitter.on(name, handler)
 
-    def connect(self) -> None:
-        """Connects. Only needed after `close`, or after the client stopped."""
-        self._stopped = None
-        self._connection.start(_now())
-        self._drive()
-
     async def ready(self) -> None:
         """Waits for a connection. Raises a `TidegateError` when the client gave up or was closed."""
         self._begin()
@@ -167,8 +105,8 @@ class Client:
 
     def nudge(self) -> None:
         """Tries to connect now, instead of after a pause; or finds out whether the connection still works."""
-        self._connection.nudge(_now())
-        self._drive()
+        self._connection.nudge(now_ms())
+        self.drive()
 
     def close(self) -> None:
         """Ends everything: subscriptions, commands that wait, the connection. See `wait_closed`."""
@@ -176,14 +114,13 @@ class Client:
         self._stopped = error
         self._connection.stop()
         self._subscriptions.remove_all()
+        self._handlings.remove_all()
         self._fail_waiting(error)
-        self._drive()
+        self.drive()
 
     async def wait_closed(self) -> None:
         """Waits, after `close`, until its tasks have ended and its sockets are closed."""
-        ending = list(self._ending)
-        if ending:
-            await asyncio.wait(ending)
+        await self._link.wait_closed()
 
     def subscribe(
         self,
@@ -206,9 +143,9 @@ class Client:
         `conflation` says what may be skipped: "off" nothing, "lagging" while this client is behind all but the newest
         of each topic, "always" all but the newest of each interval; "unsubscribe" ends it when this client lags too far
         behind. `interval_ms` is the least time between two batches. `priority`, from -9 to 9, says what is served first
-        while this client is behind. `filter` is a CEL expression over `data` and `topic`. `delta="json-patch"` has
-        changes told as differences; it takes `pip install 'tidegate[jsonpatch]'`. `name` is a durable subscriber's: the
-        server remembers what was acknowledged under it.
+        while this client is behind. `filter` is a CEL expression over `data` and `topic`. `delta` has changes told
+        as differences: "json-patch" takes `pip install 'tidegate[jsonpatch]'`, and "vcdiff" `'tidegate[vcdiff]'`. `name`
+        is a durable subscriber's: the server remembers what was acknowledged under it.
 
         Handlers and streams that are added at once, before anything is awaited, miss nothing. Subscriptions that
         overlap share what the server sends; the options of the newest go for all of them, and one with a `name`
@@ -228,11 +165,10 @@ class Client:
             start, positions or {}, conflation, interval_ms, priority, filter, delta, name
         )
         index = self._subscriptions.add(listed, options)
-        handle = Subscription(index, listed, self)
-        self._handles[index] = handle
+        reader = self._readers[index] = Subscription(index, listed, self)
         # Later, so that whoever subscribes can add handlers first.
-        asyncio.get_running_loop().call_soon(self._drive)
-        return handle
+        asyncio.get_running_loop().call_soon(self.drive)
+        return reader
 
     async def publish(
         self,
@@ -254,7 +190,7 @@ class Client:
         """
         members = {"topic": topic, "key": key, "expect": expect}
         publish = command("publish", self._next_id(), **members) | encode_payload(data, kind)
-        event = await self._ask(publish, "fail" if key is None else "ask-again-while-remembered")
+        event = await self._calls.ask(publish, "fail" if key is None else "ask-again-while-remembered")
         return Published(event["topic"], event["epoch"], event["sequence"], event["level"])
 
     async def history(
@@ -273,7 +209,7 @@ class Client:
         Raises `TidegateError`.
         """
         members = {"topic": topic, "after": after, "before": before, "last": last, "since": since, "limit": limit}
-        event = await self._ask(command("history", self._next_id(), **members), "ask-again")
+        event = await self._calls.ask(command("history", self._next_id(), **members), "ask-again")
         publications = [
             Kept(wire["sequence"], wire["time_ms"], *decode_payload(wire)) for wire in event["publications"]
         ]
@@ -284,269 +220,77 @@ class Client:
 
         Raises `TidegateError`, such as 4218 if the server has no store.
         """
-        await self._ask(command("acknowledge", self._next_id(), name=name, positions=positions), "ask-again")
+        await self._calls.ask(command("acknowledge", self._next_id(), name=name, positions=positions), "ask-again")
 
     async def ping(self) -> float:
         """Asks the server for a sign of life; answers how long it took, in milliseconds. Raises `TidegateError`."""
-        asked_at = _now()
-        await self._ask(command("ping", self._next_id()), "ask-again")
-        return _now() - asked_at
+        asked_at = now_ms()
+        await self._calls.ask(command("ping", self._next_id()), "ask-again")
+        return now_ms() - asked_at
 
-    # What subscriptions ask of their client.
+    async def request(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        timeout: float = 10,
+        session: str | None = None,
+        principal: str | None = None,
+        filter: str | None = None,
+        key: str | None = None,
+        kind: PayloadKind | None = None,
+    ) -> Response:
+        """Asks whoever handles `topic`, and waits for the answer, `timeout` seconds at most.
 
-    def positions_of(self, index: int) -> dict[str, Position]:
-        """For `Subscription.positions`."""
-        return self._subscriptions.positions(index)
+        `session`, `principal` and `filter` (a CEL expression over `session`, `principal` and `client`) say who may
+        answer. `data` and `kind` are those of `publish`. With a `key` it is sent again after a break, and carried out
+        once; without one a break raises 4900, because nobody can tell whether it was.
 
-    def unsubscribe(self, index: int) -> None:
-        """For `Subscription.unsubscribe`."""
-        self._subscriptions.remove(index)
-        # Told directly: what waits to be told must not be any more.
-        handle = self._handles.pop(index, None)
-        if handle is not None:
-            handle._handle_told(SubscriptionChange("ended"))
-        self._drive()
+        Raises `TidegateError`: 4107 if nobody handles it, 4108 if there was no answer in time, 4109 if the session that
+        had it ended, 4110 if all are busy, 4221 with the handler's text if that declined.
+        """
+        members = {"session": session, "principal": principal, "filter": filter, "key": key}
+        asked = self._request(topic, data, kind, timeout, **members)
+        return await ask_one(self._calls, asked, timeout)
 
-    def report(self, error: Exception) -> None:
-        """Tells what nobody else takes care of."""
-        if self._emitter.has("error"):
-            self._emitter.emit("error", error)
-        else:
-            context = {"message": "nobody handles the client's errors", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(context)
+    def request_all(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        timeout: float = 10,
+        filter: str | None = None,
+        kind: PayloadKind | None = None,
+    ) -> Responses:
+        """Asks all who handle `topic`, and `filter` accepts: `async for response in client.request_all(…)`.
 
-    @property
-    def stopped_by(self) -> TidegateError | None:
-        """Why the client stopped by itself, if it did."""
-        return self._stopped if self.state == "stopped" else None
+        The loop ends when all have answered, or after `timeout` seconds; `Responses.missing` then tells how many did not.
+        """
+        return Responses(self._calls, self._request(topic, data, kind, timeout, filter=filter, all=True), timeout)
 
-    def _report_handler(self, error: Exception, name: str) -> None:
-        if name != "error":
-            return self.report(error)
-        # An `error` handler that raises is not asked to handle that.
-        context = {"message": "a handler of the client's errors raised", "exception": error}
-        asyncio.get_running_loop().call_exception_handler(context)
+    def handle(
+        self, topics: str | Sequence[str], handler: RequestHandler, *, concurrency: int | None = None
+    ) -> Handling:
+        """Answers requests to what the selectors select, now and after every break.
 
-    def _next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
+        `handler`, plain or a coroutine, is called with each `Request`; what it returns is the answer: `bytes` as bytes,
+        a `Reply` as that says, everything else as JSON. What it raises is told to whoever asked, in words; what is no
+        `TidegateError` is reported here too. At most `concurrency` (64) requests are open at a time. When the
+        connection breaks, handlers run on, and their answers go nowhere.
 
-    def _begin(self) -> None:
-        """Starts at the first use; after an end only `connect` does."""
-        if self._stopped is not None:
-            raise self._stopped
-        if self.state == "idle":
-            self.connect()
+        What the server refuses is told by `Handling.ready`, or the event `error`. Raises `TidegateError` if the client
+        is closed (4901), or handles one of the selectors already (4905).
+        """
+        listed = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
+        if self.state != "stopped":
+            self._begin()
+        index = self._handlings.add(listed, concurrency)
+        handling = self._handlers[index] = Handling(index, listed, handler, self)
+        asyncio.get_running_loop().call_soon(self.drive)
+        return handling
 
-    async def _ask(self, asked: Command, after_break: AfterBreak) -> Event:
-        self._begin()
-        id, text = asked["id"], encode_command(asked)
-        self._requests.add(id, text, after_break)
-        future: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
-        self._waiting[id] = future
-        self._drive()
-        try:
-            return await wait(future)
-        finally:
-            self._requests.remove(id)
-            self._waiting.pop(id, None)
-
-    def _drive(self) -> None:
-        """Does all that there is to do. Handlers may call anything: what they cause is done here too, afterwards."""
-        if self._is_driving:
-            return
-        self._is_driving = True
-        try:
-            while self._step():
-                pass
-        finally:
-            self._is_driving = False
-        self._set_timer()
-
-    def _step(self) -> bool:
-        action = self._connection.poll_action()
-        if action is not None:
-            self._perform(action)
-            return True
-        if self.state == "connected":
-            asked = self._subscriptions.poll_command()
-            text = self._requests.poll_text(_now()) if asked is None else encode_command(asked)
-            if text is not None:
-                self._send(text)
-                return True
-        news = self._subscriptions.poll_news()
-        if news is not None:
-            handle = self._handles.get(news.of)
-            if isinstance(news.what, SubscriptionChange) and news.what.state == "ended":
-                self._handles.pop(news.of, None)
-            if handle is not None:
-                handle._handle_told(news.what)
-            return True
-        if self._lags:
-            self._emitter.emit("lag", self._lags.popleft())
-            return True
-        outcome = self._requests.poll_outcome()
-        if outcome is None:
-            return False
-        waiting = self._waiting.get(outcome.id)
-        if waiting is not None and isinstance(outcome.answer, TidegateError):
-            fail(waiting, outcome.answer)
-        elif waiting is not None and not isinstance(outcome.answer, TidegateError):
-            answer(waiting, outcome.answer)
-        return True
-
-    def _perform(self, action: Action) -> None:
-        match action:
-            case FetchToken(serial, refused):
-                self._cancel_token()
-                self._token_task = self._run(self._fetch_token(serial, refused))
-            case Open(serial, url):
-                self._open_transport(serial, url)
-            case Send(asked):
-                self._send(encode_command(asked))
-            case Close():
-                self._leave_transport()
-            case ConnectionChange():
-                self._handle_change(action)
-
-    def _send(self, text: str) -> None:
-        if self._transport is None:
-            return
-        try:
-            self._transport.send(text)
-        except Exception as error:
-            self._connection.handle_close(self._serial, None, f"cannot send: {error}", _now())
-
-    def _open_transport(self, serial: int, url: str) -> None:
-        self._leave_transport()
-        self._serial = serial
-        try:
-            self._transport = self._open(url, _Heard(self, serial))
-        except Exception as error:
-            self._connection.handle_close(serial, None, f"cannot open {url}: {error}", _now())
-
-    def _leave_transport(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-            self._run(self._transport.wait_closed())
-        self._transport = None
-
-    def _handle_open(self, serial: int) -> None:
-        self._connection.handle_open(serial, _now())
-        self._drive()
-
-    def _handle_close(self, serial: int, code: int | None, text: str) -> None:
-        self._connection.handle_close(serial, code, text, _now())
-        self._drive()
-
-    def _handle_text(self, serial: int, text: str) -> None:
-        if not self._connection.is_current(serial):
-            return
-        self._connection.handle_heard(serial, _now())
-        try:
-            for event in decode_message(text):
-                if not self._connection.is_current(serial):
-                    break
-                self._handle_event(event)
-        except Exception as error:
-            why = f"cannot read what the server sent: {error!r}; check that the address is a Tidegate server's"
-            self._connection.handle_close(serial, None, why, _now())
-        self._drive()
-
-    def _handle_event(self, event: Event) -> None:
-        if self._connection.handle_event(event, _now()) or self._requests.handle_event(event):
-            return
-        self._subscriptions.handle_event(event, _now())
-        if event["type"] == "lag":
-            self._lags.append(Lag(event["ms"]))
-
-    async def _fetch_token(self, serial: int, refused: TidegateError | None) -> None:
-        try:
-            given = None if self._provider is None else self._provider(refused)
-            token = await given if inspect.isawaitable(given) else given
-            self._connection.handle_token(serial, token, _now())
-        except TidegateError as error:
-            self._connection.handle_token_failed(serial, error, _now())
-        except Exception as error:
-            text = f"cannot get a token: {error!r}; check what the option `token` calls"
-            failed = TidegateError(LocalCode.UNREACHABLE, text)
-            failed.__cause__ = error
-            self._connection.handle_token_failed(serial, failed, _now())
-        self._drive()
-
-    def _cancel_token(self) -> None:
-        if self._token_task is not None:
-            self._token_task.cancel()
-
-    def _handle_change(self, change: ConnectionChange) -> None:
-        if change.state == "connected":
-            self._subscriptions.handle_connected()
-            self._requests.handle_connected()
-            for waiter in self._awaiting_ready:
-                answer(waiter, None)
-        elif self._was_connected:
-            self._subscriptions.handle_disconnect()
-            self._requests.handle_disconnect(_now())
-        self._was_connected = change.state == "connected"
-        if change.state in ("idle", "stopped"):
-            self._cancel_token()
-        was_awaited = change.state == "stopped" and change.error is not None and self._give_up(change.error)
-        self._emitter.emit("state", change)
-        if change.state == "stopped" and change.error is not None and not was_awaited:
-            self.report(change.error)
-
-    def _give_up(self, error: TidegateError) -> bool:
-        """Ends all waiting, because there will be no connection; answers whether anybody waited."""
-        if self.state == "stopped":
-            self._stopped = error
-        were_awaited = [handle._interrupt(error) for handle in self._handles.values()]
-        return self._fail_waiting(error) or any(were_awaited)
-
-    def _fail_waiting(self, error: TidegateError) -> bool:
-        were_awaited = [fail(waiter, error) for waiter in self._awaiting_ready]
-        self._requests.handle_stop(error)
-        return any(were_awaited) or bool(self._waiting)
-
-    def _run(self, coroutine: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        return task
-
-    def _set_timer(self) -> None:
-        times = [at for at in (self._connection.wake_at, self._subscriptions.wake_at) if at is not None]
-        at = min(times, default=None)
-        # One that fires too early only looks again: cheaper than a new one for every message.
-        if at is not None and self._timer is not None and self._timer.when() * 1_000 <= at:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None if at is None else asyncio.get_running_loop().call_at(at / 1_000, self._wake)
-
-    def _wake(self) -> None:
-        self._timer = None
-        self._connection.handle_wake(_now())
-        self._subscriptions.handle_wake(_now())
-        self._drive()
-
-
-class _Heard:
-    """What one transport tells, for the client."""
-
-    def __init__(self, client: Client, serial: int) -> None:
-        self._client = client
-        self._serial = serial
-
-    def handle_open(self) -> None:
-        self._client._handle_open(self._serial)
-
-    def handle_text(self, text: str) -> None:
-        self._client._handle_text(self._serial, text)
-
-    def handle_close(self, code: int | None, text: str) -> None:
-        self._client._handle_close(self._serial, code, text)
-
-
-def _now() -> float:
-    """The event loop's clock, which never goes back, in milliseconds."""
-    return asyncio.get_running_loop().time() * 1_000
+    def _request(
+        self, topic: str, data: Any, kind: PayloadKind | None, timeout: float, **members: object
+    ) -> Command:
+        asked = command("request", self._next_id(), topic=topic, timeout_ms=max(1, round(timeout * 1_000)), **members)
+        return asked | encode_payload(data, kind)

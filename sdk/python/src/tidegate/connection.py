@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Union
 
 from .backoff import pause_ms
-from .errors import LocalCode, TidegateError
+from .errors import LocalCode, SessionCode, TidegateError
 from .protocol import Command, Event, command
 
 ConnectionState = Literal[
@@ -24,6 +24,10 @@ ConnectionState = Literal[
 `greeting`: `hello` was sent. `connected`. `waiting`: for the next attempt. `stopped`: the server's code says that
 trying again as it is would be useless.
 """
+
+
+OF_THE_SESSION = (SessionCode.NO_SESSION, SessionCode.RESPONSE_ROLLED)
+"""Codes that say nothing against the node."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,10 @@ class ConnectionChange:
     """When it is tried again."""
 
 
-Action = Union[FetchToken, Open, Send, Close, ConnectionChange]
+ConnectionAction = Union[FetchToken, Open, Send, Close]
+"""What there is to do."""
+
+Action = Union[ConnectionAction, ConnectionChange]
 """What there is to do, or to tell."""
 
 
@@ -123,6 +130,7 @@ class Connection:
         # When the current state has lasted long enough: the attempt, the pause, the silence.
         self._due_at: float | None = None
         self._connected_at = 0.0
+        self._message_bytes_max: int | None = None
         self._actions: deque[Action] = deque()
 
     @property
@@ -134,6 +142,11 @@ class Connection:
     def wake_at(self) -> float | None:
         """When it has to be woken, if nothing happens before."""
         return self._due_at
+
+    @property
+    def message_bytes_max(self) -> int | None:
+        """How many bytes the server takes in one message, if it said so."""
+        return self._message_bytes_max
 
     def is_current(self, serial: int) -> bool:
         """Whether what the transport with this serial tells still matters."""
@@ -183,7 +196,8 @@ class Connection:
         if serial != self._serial or self._state != "opening":
             return
         self._asked_as = self._options.next_id()
-        hello = command("hello", self._asked_as, batch=True, token=self._token, client=self._options.name)
+        who = {"token": self._token, "client": self._options.name}
+        hello = command("hello", self._asked_as, batch=True, fragments=True, **who)
         self._enter("greeting")
         self._due_at = now + self._options.times.open_ms
         self._actions.append(Send(hello))
@@ -217,6 +231,7 @@ class Connection:
             return True
         if event["type"] == "welcome":
             self._connected_at = now
+            self._message_bytes_max = event.get("limits", {}).get("message_bytes_max")
             self._refused = None
             self._enter("connected")
         self._due_at = now + self._options.times.silence_ms
@@ -289,7 +304,7 @@ class Connection:
                 return self._give_up(error)
             self._needs_token = True
             self._refused = error
-        else:
+        elif error.code not in OF_THE_SESSION:
             # Another token would be refused by this node just as by the next; all else may be the node.
             self._node = (self._node + 1) % len(self._options.urls)
         self._retry(error, retry_after_ms, now)

@@ -26,6 +26,21 @@ class LocalCode(IntEnum):
     """What was asked for can never work here."""
 
 
+class SessionCode(IntEnum):
+    """Codes of the server that the SDK has to know, or finds out by itself too."""
+
+    NO_SESSION = 4002
+    """The session over plain HTTP ended."""
+    RESPONSE_ROLLED = 4003
+    """A response went on for as long as one may."""
+    MESSAGE_TOO_LARGE = 4206
+    """A command of more bytes than the server takes in one message."""
+    NOT_OPEN = 4222
+    """A request that is answered is not open any more."""
+    DEADLINE_PASSED = 4108
+    """Nobody answered a request in time."""
+
+
 class TidegateError(Exception):
     """An error of the server, or of the SDK. Match `code`; the text says what failed, why, and what to do."""
 

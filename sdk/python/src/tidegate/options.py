@@ -46,3 +46,39 @@ class HistoryPage:
     start: int
     """The page comes after this; what lies between it and the first publication is not kept any more."""
     publications: list[Kept]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as its handler gets it."""
+
+    topic: str
+    kind: PayloadKind
+    data: Any
+    """JSON as a value, text as `str`, bytes as `bytes`."""
+    session: str
+    """The session that asks."""
+    principal: str | None
+    """Who asks, if the server knows."""
+    timeout: float
+    """How many seconds there were for the answer when the server passed it on."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a handler answers, if it has to say what kind it is."""
+
+    data: Any
+    kind: PayloadKind | None = None
+    """`bytes` go as bytes and everything else as JSON, unless this says otherwise."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer to a request."""
+
+    session: str
+    """The session that answered."""
+    kind: PayloadKind
+    data: Any
+    """JSON as a value, text as `str`, bytes as `bytes`."""

@@ -7,8 +7,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, Union
 
+from .errors import SessionCode, TidegateError
+from .sources import events_with_sources
+
 SUBPROTOCOL = "tidegate.v1.json"
 """The WebSocket subprotocol."""
+
+SOCKET_PATH = "/v1/ws"
+"""Where a node's WebSocket is, unless its address says otherwise."""
 
 
 class Position(TypedDict):
@@ -33,7 +39,7 @@ Start = Union[Literal["snapshot", "now", "all"], Last, Position]
 Conflation = Literal["off", "lagging", "always", "unsubscribe"]
 """What may be skipped: docs/protocol.md, section 3a."""
 
-Delta = Literal["none", "json-patch"]
+Delta = Literal["none", "json-patch", "vcdiff"]
 """How a publication may be told as its difference from an earlier one: docs/protocol.md, section 5a."""
 
 PayloadKind = Literal["json", "text", "bytes"]
@@ -65,8 +71,26 @@ def encode_command(command: Command) -> str:
     return text
 
 
-def decode_message(text: str) -> list[Event]:
-    """The events of one message: one, or an array of them (section 5). Raises `ValueError` if it is not that."""
+def too_large(text: str, message_bytes_max: int | None) -> TidegateError | None:
+    """Why the server would not take `text`, if it would not: such a message costs the connection."""
+    # Most are short, and need no counting: a character has 4 bytes at most.
+    if message_bytes_max is None or len(text) * 4 <= message_bytes_max:
+        return None
+    size = len(text.encode())
+    if size <= message_bytes_max:
+        return None
+    why = f"it has {size} bytes, and message_bytes_max is {message_bytes_max}"
+    how = "send less at a time, or raise the limit in the server's configuration"
+    return TidegateError(SessionCode.MESSAGE_TOO_LARGE, f"cannot send the command: {why}; {how}")
+
+
+def decode_message(text: str, *, with_sources: bool = False) -> list[Event]:
+    """The events of one message: one, or an array of them (section 5). Raises `ValueError` if it is not that.
+
+    `with_sources` adds the exact text of `data` to each event that has it, as `source`: deltas are made from that.
+    """
+    if with_sources and '"data"' in text:
+        return list(events_with_sources(text))
     decoded = json.loads(text)
     events = decoded if isinstance(decoded, list) else [decoded]
     if not all(isinstance(event, dict) for event in events):
@@ -80,6 +104,8 @@ def decode_payload(wire: Event) -> tuple[PayloadKind, Any]:
         return "text", wire["text"]
     if "base64" in wire:
         return "bytes", base64.b64decode(wire["base64"])
+    if "bytes" in wire:
+        return "bytes", wire["bytes"]
     return "json", wire["data"]
 
 

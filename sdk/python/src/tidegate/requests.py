@@ -1,4 +1,4 @@
-"""Commands that are answered once: publish, history, acknowledge, ping. Pure.
+"""Commands that are answered: publish, history, acknowledge, request, ping. Pure.
 
 Each waits for a connection, is sent, and then either answered or caught by a break. What a break means depends on
 the command: asking again does no harm to a `history`, and none to a `publish` with an idempotency key as long as
@@ -18,12 +18,18 @@ AfterBreak = Literal["ask-again", "ask-again-while-remembered", "fail"]
 """What becomes of a request whose connection breaks before the answer."""
 
 
+Subject = Literal["publication", "request"]
+"""What may have been carried out although nobody heard of it."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The answer to a request, or why there is none."""
 
     id: int
     answer: Event | TidegateError
+    is_last: bool = True
+    """Whether no other answer follows."""
 
 
 @dataclass
@@ -31,6 +37,7 @@ class _Request:
     id: int
     text: str
     after_break: AfterBreak
+    subject: Subject
     is_sent: bool = False
     first_sent_at: float | None = None
 
@@ -48,7 +55,7 @@ class Requests:
         self._outcomes: deque[Outcome] = deque()
         self._is_connected = False
 
-    def add(self, id: int, text: str, after_break: AfterBreak) -> None:
+    def add(self, id: int, text: str, after_break: AfterBreak, subject: Subject = "publication") -> None:
         """Adds a request, as text, so that nobody can change it while it waits. See `poll_outcome`."""
         if not self._is_connected and len(self._unsent) >= self._queue_max:
             why = (
@@ -57,7 +64,7 @@ class Requests:
             )
             self._outcomes.append(Outcome(id, TidegateError(LocalCode.QUEUE_FULL, why)))
             return
-        self._waiting[id] = self._unsent[id] = _Request(id, text, after_break)
+        self._waiting[id] = self._unsent[id] = _Request(id, text, after_break, subject)
 
     def remove(self, id: int) -> None:
         """Forgets a request: nobody waits for its answer any more. What was sent already may still be done."""
@@ -87,7 +94,7 @@ class Requests:
         """Fails everything, because there will be no connection."""
         for request in self._waiting.values():
             is_doubtful = request.after_break != "ask-again" and request.first_sent_at is not None
-            failed = _unanswered(error.text, request.after_break) if is_doubtful else error
+            failed = _unanswered(error.text, request) if is_doubtful else error
             self._outcomes.append(Outcome(request.id, failed))
         self._waiting.clear()
         self._unsent.clear()
@@ -96,21 +103,25 @@ class Requests:
     def handle_event(self, event: Event) -> bool:
         """Takes an event; answers whether it was the answer to a request."""
         id = event.get("id")
-        if id is None or self._waiting.pop(id, None) is None:
+        if id is None or id not in self._waiting:
             return False
+        if event["type"] == "response" and event.get("more") is True:
+            self._outcomes.append(Outcome(id, event, is_last=False))
+            return True
+        del self._waiting[id]
         is_refused = event["type"] == "refused"
         self._outcomes.append(Outcome(id, TidegateError(event["code"], event["error"]) if is_refused else event))
         return True
 
-    def poll_text(self, now: float) -> str | None:
-        """The next command to send, as text, while there is a connection."""
+    def poll_unsent(self, now: float) -> tuple[int, str] | None:
+        """The next command to send, its id and text, while there is a connection."""
         if not self._is_connected or not self._unsent:
             return None
         request = self._unsent.pop(next(iter(self._unsent)))
         request.is_sent = True
         if request.first_sent_at is None:
             request.first_sent_at = now
-        return request.text
+        return request.id, request.text
 
     def poll_outcome(self) -> Outcome | None:
         """The next outcome."""
@@ -123,14 +134,15 @@ class Requests:
         is_remembered = now - sent_at < self._resend_ms
         if request.after_break == "ask-again-while-remembered" and is_remembered:
             return None
-        return _unanswered("the connection broke before the answer", request.after_break)
+        return _unanswered("the connection broke before the answer", request)
 
 
-def _unanswered(why: str, after_break: AfterBreak) -> TidegateError:
+def _unanswered(why: str, request: _Request) -> TidegateError:
+    what, verb = request.subject, "kept" if request.subject == "publication" else "carried out"
     how = (
-        "publish with an idempotency key (`key`), then it is sent again by itself"
-        if after_break == "fail"
-        else "publish it again with the same key, if the server still remembers that"
+        "give it an idempotency key (`key`), then it is sent again by itself"
+        if request.after_break == "fail"
+        else "send it again with the same key, if the server still remembers that"
     )
-    text = f"cannot tell what became of the publication, which may or may not have been kept: {why}; {how}"
+    text = f"cannot tell what became of the {what}, which may or may not have been {verb}: {why}; {how}"
     return TidegateError(LocalCode.UNANSWERED, text)

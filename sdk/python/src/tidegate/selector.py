@@ -22,3 +22,8 @@ def selects(selector: str, topic: str) -> bool:
         if index >= len(levels) or wanted not in ("+", levels[index]):
             return False
     return len(pattern) == len(levels)
+
+
+def rank(selector: str) -> tuple[int, ...]:
+    """Sorts selectors of one topic, the most specific first: level by level a name before `+` before `#`."""
+    return tuple({"+": 1, "#": 2}.get(level, 0) for level in selector.split("/"))

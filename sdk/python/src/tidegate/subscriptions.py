@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeGuard, Union, cast
 
 from .backoff import Pauses, pause_ms
-from .deltas import BadDelta, Deltas
 from .errors import TidegateError
+from .payloads import Broken, Payloads, Whole
 from .protocol import Command, Conflation, Delta, Event, Last, Position, Positions, Start, command
 from .readers import Readers
 from .selector import is_pattern, selects
@@ -98,9 +98,7 @@ class Subscriptions:
         self._asked: dict[int, _Subscription] = {}
         # Those that the server put off, by index.
         self._postponed: dict[int, _Subscription] = {}
-        self._deltas = Deltas()
-        # Deltas were asked for on this connection. Whoever shares a topic may get them, even longer than who asked.
-        self._expects_deltas = False
+        self._payloads = Payloads()
         self._commands: deque[Command] = deque()
         self._news: deque[News] = deque()
         self._is_connected = False
@@ -165,8 +163,7 @@ class Subscriptions:
         self._commands.clear()
         self._asked.clear()
         self._postponed.clear()
-        self._deltas.clear()
-        self._expects_deltas = False
+        self._payloads.clear()
         for subscription in self._all.values():
             if subscription.was_live:
                 subscription.tracker.handle_disconnect()
@@ -180,12 +177,9 @@ class Subscriptions:
                 self._handle_subscribed(event)
             case "topic":
                 self._tell(event["topic"], lambda tracker: tracker.handle_topic(event))
-            case "gap":
-                self._tell(event["topic"], lambda tracker: tracker.handle_gap(event))
-            case "publication":
-                self._handle_publication(event)
-            case "delta":
-                self._handle_delta(event)
+            case "publication" | "delta" | "fragment" | "gap":
+                for whole in self._payloads.take(event):
+                    self._handle_whole(whole)
             case "lag":
                 for subscription in self._all.values():
                     if subscription.state == "live":
@@ -200,6 +194,11 @@ class Subscriptions:
         for subscription in list(self._postponed.values()):
             if subscription.due_at <= now:
                 self._ask(subscription)
+
+    @property
+    def needs_sources(self) -> bool:
+        """Whether the exact text of payloads is needed, to apply deltas to it."""
+        return self._payloads.expects_deltas
 
     def poll_command(self) -> Command | None:
         """The next command to send."""
@@ -219,14 +218,19 @@ class Subscriptions:
     def _end(self, subscription: _Subscription, error: TidegateError | None = None) -> None:
         del self._all[subscription.index]
         self._readers.remove(subscription)
+        self._forget_unread()
         self._postponed.pop(subscription.index, None)
         self._enter(subscription, "ended", error)
+
+    def _forget_unread(self) -> None:
+        """Drops pieces whose rest does not come."""
+        self._payloads.forget_unless(lambda topic: bool(self._readers.of(topic)))
 
     def _ask(self, subscription: _Subscription) -> None:
         options = subscription.options
         subscription.asked_as = id = self._next_id()
         self._asked[id] = subscription
-        self._expects_deltas |= subscription.takes_deltas
+        self._payloads.expects_deltas |= subscription.takes_deltas
         self._postponed.pop(subscription.index, None)
         # A topic without a position came into being meanwhile: all of it is news.
         start = "all" if subscription.was_live else options.start
@@ -279,18 +283,13 @@ class Subscriptions:
         for topic in event["topics"]:
             self._push(subscription, subscription.tracker.handle_topic(topic))
 
-    def _handle_publication(self, event: Event) -> None:
-        if self._expects_deltas:
-            self._deltas.handle_publication(event)
-        self._tell(event["topic"], lambda tracker: tracker.handle_publication(event))
-
-    def _handle_delta(self, event: Event) -> None:
-        try:
-            publication = self._deltas.handle_delta(event)
-        except BadDelta:
-            self._ask_without_deltas(event["topic"])
+    def _handle_whole(self, whole: Whole) -> None:
+        if isinstance(whole, Broken):
+            self._ask_without_deltas(whole.topic)
+        elif whole["type"] == "gap":
+            self._tell(whole["topic"], lambda tracker: tracker.handle_gap(whole))
         else:
-            self._tell(event["topic"], lambda tracker: tracker.handle_publication(publication))
+            self._tell(whole["topic"], lambda tracker: tracker.handle_publication(whole))
 
     def _ask_without_deltas(self, topic: str) -> None:
         """Has `topic` told whole from where each reader is. Those who asked for it whole already wait for that."""
@@ -339,6 +338,7 @@ class Subscriptions:
             self._readers.remove(subscription)
             subscription.selectors = left
             self._readers.add(subscription)
+        self._forget_unread()
 
     def _tell(self, topic: str, take: Callable[[Tracker], list[Told]]) -> None:
         for reader in self._readers.of(topic):

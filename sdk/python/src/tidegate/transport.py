@@ -26,6 +26,10 @@ class TransportHandlers(Protocol):
 class Transport(Protocol):
     """An open transport, or one that is being opened."""
 
+    @property
+    def name(self) -> str:
+        """What it is called, for `Client.transport`."""
+
     def send(self, text: str) -> None:
         """Sends one command. Only after `handle_open`."""
 

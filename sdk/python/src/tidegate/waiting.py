@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -29,3 +30,16 @@ def fail(future: asyncio.Future[T], error: Exception) -> bool:
         return False
     future.set_exception(error)
     return True
+
+
+async def race(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Runs all until the first of them ends, and raises what that one raised. The others are cancelled."""
+    tasks = [asyncio.get_running_loop().create_task(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

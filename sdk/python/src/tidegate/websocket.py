@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from .protocol import SUBPROTOCOL
+from .protocol import SOCKET_PATH, SUBPROTOCOL
 from .transport import OpenTransport, TransportHandlers
 
 CLOSE_SECONDS = 1
@@ -37,12 +37,14 @@ def web_socket_url(address: str) -> str:
     scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
     if scheme not in ("ws", "wss") or not parts.hostname:
         raise ValueError(f"cannot connect to `{address}`: it is no address; use one such as ws://localhost:8470")
-    path = parts.path if parts.path not in ("", "/") else "/v1/ws"
+    path = parts.path if parts.path not in ("", "/") else SOCKET_PATH
     return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
 
 
 class WebSocketTransport:
     """One WebSocket: a task that reads, and one that writes."""
+
+    name = "websocket"
 
     def __init__(self, address: str, handlers: TransportHandlers, options: dict[str, Any]) -> None:
         self._address = address
@@ -57,6 +59,7 @@ class WebSocketTransport:
             **options,
         }
         self._is_closed = False
+        self.was_reached = False
         self._outgoing: deque[str] = deque()
         self._has_outgoing = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -79,14 +82,18 @@ class WebSocketTransport:
         code, text = None, ""
         try:
             async with connect(web_socket_url(self._address), **self._options) as socket:
+                self.was_reached = True
                 self._handlers.handle_open()
                 await self._carry(socket)
         except ConnectionClosed as error:
             if error.rcvd is not None:
                 code, text = error.rcvd.code, error.rcvd.reason
         except InvalidStatus as error:
+            self.was_reached = True
             code, text = _refusal(error)
         except Exception as error:
+            # Something that resets a handshake is there, which cannot be said of something that cannot be found.
+            self.was_reached |= not isinstance(error, OSError) or isinstance(error, ConnectionResetError)
             text = f"cannot reach {self._address}: {error or type(error).__name__}; check that it is up, and the network"
         if not self._is_closed:
             self._is_closed = True

@@ -1,0 +1,261 @@
+"""What goes on in a client: the state machines, fed with what happens and drained of what there is to do."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Sequence
+
+from .calls import Calls
+from .connection import Connection, ConnectionChange, ConnectionOptions, ConnectionState, ConnectionTimes
+from .emitter import Emitter
+from .errors import TidegateError
+from .handling import Handling
+from .handlings import Handlings
+from .link import Link, now_ms
+from .options import TokenProvider
+from .protocol import Event, Position, encode_command, too_large
+from .requests import Requests
+from .subscription import Subscription
+from .subscriptions import Lag, SubscriptionChange, Subscriptions
+from .transport import OpenTransport
+from .waiting import answer, fail
+
+EVENTS = frozenset({"state", "lag", "error"})
+
+
+class Core:
+    """All of a client but what its users ask for."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        token: str | TokenProvider | None,
+        name: str | None,
+        times: ConnectionTimes,
+        requests: Requests,
+        open: OpenTransport,
+    ) -> None:
+        """Use `Client`."""
+        provider = token if callable(token) else None
+        options = ConnectionOptions(
+            urls=urls,
+            has_tokens=provider is not None,
+            token=token if isinstance(token, str) else None,
+            name=name,
+            times=times,
+            random=random.random,
+            next_id=self._next_id,
+        )
+        self._connection = Connection(options)
+        self._link = Link(self._connection, open, provider, self)
+        self._subscriptions = Subscriptions(self._next_id, times, random.random)
+        self._handlings = Handlings(self._next_id, times, random.random)
+        self._requests = requests
+        self._calls = Calls(self._requests, self._begin, self.drive)
+        self._emitter = Emitter(EVENTS, self._report_handler)
+        # What its users hold of the subscriptions and handlings, by their index.
+        self._readers: dict[int, Subscription] = {}
+        self._handlers: dict[int, Handling] = {}
+        self._awaiting_ready: set[asyncio.Future[None]] = set()
+        self._lags: deque[Lag] = deque()
+        self._stopped: TidegateError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._was_connected = False
+        self._is_driving = False
+        self._last_id = 0
+
+    @property
+    def state(self) -> ConnectionState:
+        """What the connection is at."""
+        return self._connection.state
+
+    def connect(self) -> None:
+        """Connects. Only needed after `close`, or after the client stopped."""
+        self._stopped = None
+        self._connection.start(now_ms())
+        self.drive()
+
+    # What subscriptions, handlings and the link ask of it.
+
+    def positions_of(self, index: int) -> dict[str, Position]:
+        """For `Subscription.positions`."""
+        return self._subscriptions.positions(index)
+
+    def unsubscribe(self, index: int) -> None:
+        """For `Subscription.unsubscribe`."""
+        self._subscriptions.remove(index)
+        # Told directly: what waits to be told must not be any more.
+        reader = self._readers.pop(index, None)
+        if reader is not None:
+            reader._handle_told(SubscriptionChange("ended"))
+        self.drive()
+
+    def unhandle(self, index: int) -> None:
+        """For `Handling.unhandle`."""
+        self._handlings.remove(index)
+        self.drive()
+
+    def respond(self, ticket: tuple[int, int], members: dict[str, object]) -> None:
+        """For `Handling`: answers a request."""
+        self._handlings.respond(ticket, members)
+        self.drive()
+
+    @property
+    def needs_sources(self) -> bool:
+        """For `Link`."""
+        return self._subscriptions.needs_sources
+
+    def handle_event(self, event: Event) -> None:
+        """For `Link`: takes what came."""
+        if self._requests.handle_event(event) or self._handlings.handle_event(event, now_ms()):
+            return
+        self._subscriptions.handle_event(event, now_ms())
+        if event["type"] == "lag":
+            self._lags.append(Lag(event["ms"]))
+
+    def report(self, error: Exception) -> None:
+        """Tells what nobody else takes care of."""
+        if self._emitter.has("error"):
+            self._emitter.emit("error", error)
+        else:
+            context = {"message": "nobody handles the client's errors", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+
+    @property
+    def stopped_by(self) -> TidegateError | None:
+        """Why the client stopped by itself, if it did."""
+        return self._stopped if self.state == "stopped" else None
+
+    def _report_handler(self, error: Exception, name: str) -> None:
+        if name != "error":
+            return self.report(error)
+        # An `error` handler that raises is not asked to handle that.
+        context = {"message": "a handler of the client's errors raised", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def _begin(self) -> None:
+        """Starts at the first use; after an end only `connect` does."""
+        if self._stopped is not None:
+            raise self._stopped
+        if self.state == "idle":
+            self.connect()
+
+    def drive(self) -> None:
+        """Does all that there is to do. Handlers may call anything: what they cause is done here too, afterwards."""
+        if self._is_driving:
+            return
+        self._is_driving = True
+        try:
+            while self._step():
+                pass
+        finally:
+            self._is_driving = False
+        self._set_timer()
+
+    def _step(self) -> bool:
+        action = self._connection.poll_action()
+        if isinstance(action, ConnectionChange):
+            self._handle_change(action)
+        elif action is not None:
+            self._link.perform(action)
+        elif not (self.state == "connected" and self._send_next()) and not self._tell_next():
+            return False
+        return True
+
+    def _send_next(self) -> bool:
+        asked = self._subscriptions.poll_command() or self._handlings.poll_command()
+        if asked is not None:
+            self._send(asked.get("id"), encode_command(asked), asked.get("request"))
+            return True
+        unsent = self._requests.poll_unsent(now_ms())
+        if unsent is not None:
+            self._send(*unsent)
+        return unsent is not None
+
+    def _send(self, id: int | None, text: str, request: int | None = None) -> None:
+        """Sends a command, unless the server would break the connection because of its size."""
+        error = too_large(text, self._connection.message_bytes_max)
+        if error is None:
+            self._link.send(text)
+        elif request is not None:
+            # An answer: whoever waits for it should know.
+            self._link.send(encode_command({"type": "respond", "request": request, "error": error.text}))
+        else:
+            self.handle_event({"type": "refused", "id": id, "code": error.code, "error": error.text})
+
+    def _tell_next(self) -> bool:
+        news = self._subscriptions.poll_news()
+        if news is not None:
+            reader = self._readers.get(news.of)
+            if isinstance(news.what, SubscriptionChange) and news.what.state == "ended":
+                self._readers.pop(news.of, None)
+            if reader is not None:
+                reader._handle_told(news.what)
+            return True
+        told = self._handlings.poll_news()
+        if told is not None:
+            handling = self._handlers[told.of]
+            handling._handle_told(told.what)
+            if handling.state == "ended":
+                del self._handlers[told.of]
+                self._link.run(handling.wait_closed())
+            return True
+        if self._lags:
+            self._emitter.emit("lag", self._lags.popleft())
+            return True
+        return self._calls.tell_next()
+
+    def _handle_change(self, change: ConnectionChange) -> None:
+        if change.state == "connected":
+            self._subscriptions.handle_connected()
+            self._handlings.handle_connected()
+            self._requests.handle_connected()
+            for waiter in self._awaiting_ready:
+                answer(waiter, None)
+        elif self._was_connected:
+            self._subscriptions.handle_disconnect()
+            self._handlings.handle_disconnect()
+            self._requests.handle_disconnect(now_ms())
+        self._was_connected = change.state == "connected"
+        if change.state in ("idle", "stopped"):
+            self._link.cancel_token()
+        was_awaited = change.state == "stopped" and change.error is not None and self._give_up(change.error)
+        self._emitter.emit("state", change)
+        if change.state == "stopped" and change.error is not None and not was_awaited:
+            self.report(change.error)
+
+    def _give_up(self, error: TidegateError) -> bool:
+        """Ends all waiting, because there will be no connection; answers whether anybody waited."""
+        if self.state == "stopped":
+            self._stopped = error
+        held: list[Subscription | Handling] = [*self._readers.values(), *self._handlers.values()]
+        were_awaited = [each._interrupt(error) for each in held]
+        return self._fail_waiting(error) or any(were_awaited)
+
+    def _fail_waiting(self, error: TidegateError) -> bool:
+        were_awaited = [fail(waiter, error) for waiter in self._awaiting_ready]
+        self._requests.handle_stop(error)
+        return any(were_awaited) or self._calls.are_awaited
+
+    def _set_timer(self) -> None:
+        machines = (self._connection, self._subscriptions, self._handlings)
+        at = min((each.wake_at for each in machines if each.wake_at is not None), default=None)
+        # One that fires too early only looks again: cheaper than a new one for every message.
+        if at is not None and self._timer is not None and self._timer.when() * 1_000 <= at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if at is None else asyncio.get_running_loop().call_at(at / 1_000, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._connection.handle_wake(now_ms())
+        self._subscriptions.handle_wake(now_ms())
+        self._handlings.handle_wake(now_ms())
+        self.drive()

@@ -1,0 +1,157 @@
+"""What the transports over plain HTTP have in common: one request that goes on, others for the commands.
+
+docs/protocol.md, section 7a. The package is `httpx`: pools of connections, proxies and TLS are years of work by others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import ssl
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+
+from .protocol import SOCKET_PATH
+from .transport import TransportHandlers
+from .waiting import race
+
+BODY_BYTES_MAX = 64 << 10
+"""Commands that wait go together, up to this; one that is larger goes alone."""
+
+TOLD_MAX = 100
+"""Records that are told at a time: whoever reads them runs in between."""
+
+
+class Refused(Exception):
+    """The server, or something before it, answered with another status than it should."""
+
+    def __init__(self, code: int | None, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+def http_url(address: str, path: str) -> str:
+    """The address of `path`, such as `/sse`, beside a node's WebSocket, which is at `/v1/ws` unless it has a path.
+
+    Raises `ValueError` if it cannot be told from `address`.
+    """
+    parts = urlsplit(address)
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    socket_path = SOCKET_PATH if parts.path in ("", "/") else parts.path
+    if scheme not in ("http", "https") or not parts.hostname or not socket_path.endswith("/ws"):
+        raise ValueError(
+            f"cannot connect to `{address}`: where it speaks plain HTTP cannot be told from that; use an address such "
+            "as http://localhost:8470"
+        )
+    return urlunsplit((scheme, parts.netloc, socket_path.removesuffix("/ws") + path, parts.query, ""))
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    # Making one takes tens of milliseconds, and a transport is made at every attempt.
+    return httpx.create_ssl_context()
+
+
+class HttpTransport(ABC):
+    """One session over plain HTTP: a task that reads, and one that writes, one request after the other."""
+
+    name: str
+
+    def __init__(self, address: str, handlers: TransportHandlers, options: dict[str, Any]) -> None:
+        self._address = address
+        self._handlers = handlers
+        # The connection's state machine watches over time and silence.
+        self._options = {"timeout": None, **({} if "verify" in options else {"verify": _tls()}), **options}
+        self._is_closed = False
+        self.was_reached = False
+        self._outgoing: deque[str] = deque()
+        self._has_outgoing = asyncio.Event()
+        self._key: str | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def send(self, text: str) -> None:
+        """Sends one command, after those before it."""
+        self._outgoing.append(text)
+        self._has_outgoing.set()
+
+    def close(self) -> None:
+        """Closes it; nothing is told any more."""
+        self._is_closed = True
+        self._task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Waits until its sockets are closed."""
+        await asyncio.wait([self._task])
+
+    @abstractmethod
+    async def _read(self, http: httpx.AsyncClient, hello: str) -> None:
+        """Opens a session with `hello`, and tells what comes until it ends."""
+
+    async def _run(self) -> None:
+        code, text = None, ""
+        try:
+            async with httpx.AsyncClient(**self._options) as http:
+                # The first request carries the first command: there is nothing to open before.
+                self._handlers.handle_open()
+                await self._has_outgoing.wait()
+                await race(self._read(http, self._outgoing.popleft()), self._write(http))
+        except Refused as error:
+            self.was_reached = True
+            code, text = error.code, error.text
+        except Exception as error:
+            self.was_reached |= not isinstance(error, httpx.ConnectError)
+            text = f"cannot reach {self._address}: {error or type(error).__name__}; check that it is up, and the network"
+        if not self._is_closed:
+            self._is_closed = True
+            self._handlers.handle_close(code, text or f"cannot reach {self._address}: the response ended")
+
+    async def _write(self, http: httpx.AsyncClient) -> None:
+        url = http_url(self._address, "/commands")
+        while True:
+            await self._has_outgoing.wait()
+            self._has_outgoing.clear()
+            while self._outgoing and self._key is not None:
+                # Only after the answer the next: requests may overtake each other. One that is lost may have been
+                # carried out; that is a break, as it is for a WebSocket.
+                answer = await http.post(url, params={"session": self._key}, content=self._next_body())
+                await check(answer, 202)
+
+    def _next_body(self) -> str:
+        texts, size = [self._outgoing.popleft()], 0
+        while self._outgoing and (size := size + len(texts[-1])) + len(self._outgoing[0]) < BODY_BYTES_MAX:
+            texts.append(self._outgoing.popleft())
+        return f"[{','.join(texts)}]"
+
+    async def _tell(self, records: Sequence[str]) -> None:
+        """Tells records of JSON, a few at a time."""
+        for start in range(0, len(records), TOLD_MAX):
+            told = records[start : start + TOLD_MAX]
+            if self._key is None:
+                self._note_key(told[0])
+            self._handlers.handle_text(f"[{','.join(told)}]")
+            await asyncio.sleep(0)
+
+    def _note_key(self, record: str) -> None:
+        """Takes the session's key of the first record, which is `welcome` unless `hello` was refused."""
+        welcome = json.loads(record)
+        if welcome["type"] == "welcome":
+            self._key = welcome["key"]
+            self._has_outgoing.set()
+
+
+async def check(answer: httpx.Response, status: int) -> None:
+    """Raises `Refused`, with the server's code and text if there are any, unless `answer` has that status."""
+    if answer.status_code == status:
+        return
+    try:
+        body = json.loads(await answer.aread())
+        raise Refused(int(body["code"]), str(body["error"]))
+    except (ValueError, TypeError, KeyError):
+        raise Refused(None, f"cannot connect: {answer.url.path} answered with the status {answer.status_code}") from None

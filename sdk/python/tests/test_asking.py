@@ -1,0 +1,132 @@
+"""Requests and those who handle them, through the real server. docs/protocol.md, section 7b."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cable import Cable
+from helpers import client_of, enters, refused
+from server import Server
+from tidegate import Client, Reply, Request, Response, TidegateError, TransportName
+
+TRANSPORTS = pytest.mark.parametrize("transport", ["websocket", "sse", "poll"])
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    server.start()
+    yield server
+    server.remove()
+
+
+def answer(request: Request) -> Any:
+    if request.data == "decline":
+        raise TidegateError(4221, "cannot sell that: it is sold out")
+    if request.kind == "text":
+        return Reply(request.data.upper(), kind="text")
+    return request.data if request.kind == "bytes" else {"got": request.data, "topic": request.topic}
+
+
+@TRANSPORTS
+async def test_a_request_is_answered(server: Server, transport: TransportName) -> None:
+    async with client_of(server.url, transports=[transport]) as shop, client_of(server.url, transports=[transport]) as client:
+        await shop.handle("orders/#", answer).ready()
+        assert (await client.request("orders/new", [1, "é"])).data == {"got": [1, "é"], "topic": "orders/new"}
+        assert (await client.request("orders/new", b"\x00\xff")).data == b"\x00\xff"
+        loud = await client.request("orders/new", "loud", kind="text")
+        assert (loud.kind, loud.data) == ("text", "LOUD")
+        declined = await refused(client.request("orders/new", "decline"))
+        assert declined.code == 4221 and "sold out" in declined.text
+        assert (await refused(client.request("else", 1))).code == 4107
+        many = await asyncio.gather(*(client.request("orders/many", number) for number in range(50)))
+        assert [response.data["got"] for response in many] == list(range(50))
+
+
+async def test_all_who_handle_it_answer(server: Server) -> None:
+    async with client_of(server.url, name="one") as one, client_of(server.url, name="two") as two:
+        await one.handle("count", lambda request: 1).ready()
+        await two.handle("count", lambda request: 2).ready()
+        responses = one.request_all("count", 0)
+        assert sorted([response.data async for response in responses]) == [1, 2]
+        assert responses.missing == 0
+        some = one.request_all("count", 0, filter='client == "two"')
+        assert [response.data async for response in some] == [2]
+
+
+async def test_what_is_too_late_gone_or_busy_is_told_by_its_code(server: Server) -> None:
+    async with client_of(server.url) as client:
+        shop = client_of(server.url)
+
+        async def never(request: Request) -> None:
+            await asyncio.sleep(60)
+
+        await shop.handle("slow", never, concurrency=2).ready()
+        assert (await refused(client.request("slow", 1, timeout=0.2))).code == 4108
+        asking = [asyncio.ensure_future(refused(client.request("slow", number))) for number in range(4)]
+        done, _ = await asyncio.wait(asking, timeout=1)
+        assert {task.result().code for task in done} == {4110}
+        shop.close()
+        assert {error.code for error in await asyncio.gather(*asking)} <= {4109, 4110, 4221}
+        await shop.wait_closed()
+
+
+@TRANSPORTS
+async def test_handlers_are_there_again_after_a_break(transport: TransportName) -> None:
+    # A session that was polled is gone for the server only after a while: until then it may be asked, in vain.
+    server = Server("[limits]\npoll_ms = 200\npoll_silence_ms = 400\n")
+    server.start()
+    cable = await Cable.open(server.port)
+    try:
+        async with client_of(server.url) as client, client_of(cable.url, transports=[transport]) as shop:
+            handling = shop.handle("orders/#", answer)
+            await handling.ready()
+            cable.cut()
+            await enters(shop, "waiting")
+            assert handling.state == "waiting"
+            cable.mend()
+            shop.nudge()
+            await handling.ready()
+            assert (await first_answer(client)).data["got"] == 1
+    finally:
+        await cable.close()
+        await asyncio.to_thread(server.remove)
+
+
+async def first_answer(client: Client) -> Response:
+    while True:
+        try:
+            return await client.request("orders/new", 1, timeout=0.2)
+        except TidegateError as error:
+            assert error.code in (4108, 4109)
+
+
+async def test_a_request_with_a_key_is_carried_out_once_over_a_break(server: Server) -> None:
+    cable = await Cable.open(server.port)
+    try:
+        async with client_of(cable.url) as client, client_of(server.url) as shop:
+            asked: list[Any] = []
+            arrived, may_answer = asyncio.Event(), asyncio.Event()
+
+            async def note(request: Request) -> int:
+                asked.append(request.data)
+                arrived.set()
+                await may_answer.wait()
+                return len(asked)
+
+            await shop.handle("orders/new", note).ready()
+            keyed = asyncio.ensure_future(client.request("orders/new", "keyed", key="k"))
+            await arrived.wait()
+            cable.cut()
+            await enters(client, "waiting")
+            cable.mend()
+            client.nudge()
+            await client.ready()
+            may_answer.set()
+            assert ((await keyed).data, asked) == (1, ["keyed"])
+    finally:
+        await cable.close()

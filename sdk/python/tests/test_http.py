@@ -1,0 +1,209 @@
+"""Transports over plain HTTP: what they make of bytes, of lost answers, and of sessions that end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from cable import Cable
+from helpers import SHORT, Heard, client_of, enters, errors_of
+from server import Server
+from tidegate import TransportName
+from tidegate.http import http_url
+from tidegate.sse import EventReader
+
+OVER_HTTP: list[TransportName] = ["sse", "poll"]
+
+
+def test_events_are_read_as_they_come() -> None:
+    text = ": sign of life\n\nretry: 1000\n\nid: 7\nevent: gap\ndata: {\"a\":\"\u2028é\"}\r\n\r\ndata:1\ndata: 2\n\ndata: ha"
+    whole = EventReader().take(text.encode())
+    assert whole == ['{"a":"\u2028é"}', "1\n2"]
+    reader = EventReader()
+    by_bytes = [event for byte in text.encode() for event in reader.take(bytes([byte]))]
+    assert by_bytes == whole
+    assert reader.take(b"lf\n\n") == ["half"]
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("ws://localhost:8470", "http://localhost:8470/v1/sse"),
+        ("https://example.org/", "https://example.org/v1/sse"),
+        ("wss://example.org/push/v1/ws?token=t", "https://example.org/push/v1/sse?token=t"),
+    ],
+)
+def test_the_address_is_told_from_that_of_the_web_socket(address: str, url: str) -> None:
+    assert http_url(address, "/sse") == url
+
+
+@pytest.mark.parametrize("address", ["ftp://a", "ws://", "ws://a/elsewhere"])
+def test_an_address_that_does_not_tell_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match="cannot connect to"):
+        http_url(address, "/sse")
+
+
+Answer = Callable[[asyncio.StreamWriter, str, bytes], Awaitable[None]]
+
+
+@asynccontextmanager
+async def http_server(answer: Answer) -> AsyncIterator[str]:
+    """A server that answers each request as the test says; its address."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := (await reader.readuntil(b"\r\n\r\n")).decode():
+                length = [line for line in head.lower().split("\r\n") if line.startswith("content-length:")]
+                body = await reader.readexactly(int(length[0].split(":")[1])) if length else b""
+                await answer(writer, head.split("\r\n")[0], body)
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+def response(status: int, *records: dict[str, Any], kind: str = "application/x-ndjson") -> bytes:
+    body = "".join(json.dumps(record) + "\n" for record in records)
+    head = f"HTTP/1.1 {status} Any\r\ncontent-type: {kind}\r\ncontent-length: {len(body.encode())}\r\n\r\n"
+    return (head + body).encode()
+
+
+WELCOME = {"type": "welcome", "id": 1, "key": "k-1"}
+
+
+async def test_a_poll_whose_answer_is_lost_is_sent_again_with_the_same_batch() -> None:
+    asked: list[str] = []
+
+    async def answer(writer: asyncio.StreamWriter, line: str, body: bytes) -> None:
+        if line.startswith("POST /v1/poll"):
+            return writer.write(response(200, WELCOME, {"type": "polled", "batch": 1}))
+        asked.append(line.split()[1])
+        if len(asked) == 1:
+            return writer.transport.abort()
+        if len(asked) == 2:
+            # Half of it: what it holds must not be told twice.
+            writer.write(response(200, {"type": "lag", "ms": 7}, {"type": "polled", "batch": 2})[:-9])
+            return writer.close()
+        if len(asked) == 3:
+            return writer.write(response(200, {"type": "lag", "ms": 7}, {"type": "polled", "batch": 2}))
+        await asyncio.sleep(60)
+
+    async with http_server(answer) as url, client_of(url, transports=["poll"]) as client:
+        lags: list[int] = []
+        client.on("lag", lambda lag: lags.append(lag.ms))
+        while len(asked) < 4:
+            await asyncio.sleep(0.01)
+        assert (client.state, lags) == ("connected", [7])
+        batch = "/v1/poll?session=k-1&batch="
+        assert asked == [f"{batch}1", f"{batch}1", f"{batch}1", f"{batch}2"]
+
+
+async def test_commands_wait_for_the_answer_to_those_before_and_then_go_together() -> None:
+    bodies: list[Any] = []
+    may_answer = asyncio.Event()
+
+    async def answer(writer: asyncio.StreamWriter, line: str, body: bytes) -> None:
+        if line.startswith("POST /v1/poll"):
+            return writer.write(response(200, WELCOME, {"type": "polled", "batch": 1}))
+        if line.startswith("GET"):
+            await asyncio.sleep(60)
+        assert line.startswith("POST /v1/commands?session=k-1 ")
+        bodies.append([command["data"] for command in json.loads(body)])
+        await may_answer.wait()
+        writer.write(response(202, {"accepted": len(bodies[-1])}))
+
+    async with http_server(answer) as url, client_of(url, transports=["poll"]) as client:
+        await client.ready()
+        publishes = [asyncio.ensure_future(client.publish("a", 0))]
+        while not bodies:
+            await asyncio.sleep(0.01)
+        publishes += [asyncio.ensure_future(client.publish("a", number)) for number in (1, 2, 3)]
+        await asyncio.sleep(0.05)
+        assert bodies == [[0]]
+        may_answer.set()
+        while len(bodies) < 2:
+            await asyncio.sleep(0.01)
+        assert bodies == [[0], [1, 2, 3]]
+        for publish in publishes:
+            publish.cancel()
+
+
+async def test_what_is_no_tidegate_is_said_so() -> None:
+    async def answer(writer: asyncio.StreamWriter, line: str, body: bytes) -> None:
+        writer.write(response(200, kind="text/html"))
+
+    async with http_server(answer) as url, client_of(url, transports=["sse"]) as client:
+        errors = errors_of(client)
+        await enters(client, "waiting")
+        assert "no Tidegate server" in str(errors[0])
+
+
+@pytest.mark.parametrize("transport", OVER_HTTP)
+async def test_a_bad_token_stops_the_client(server: Server, transport: TransportName) -> None:
+    async with client_of(server.url, token="wrong", transports=[transport]) as client:
+        await enters(client, "stopped")
+        assert client.transport is None
+
+
+@pytest.mark.parametrize("transport", OVER_HTTP)
+async def test_large_publications_arrive_in_their_order(server: Server, transport: TransportName) -> None:
+    async with client_of(server.url, token="writer", transports=[transport]) as client:
+        stream = client.subscribe(f"long/{transport}").stream()
+        await client.ready()
+        assert client.transport == transport
+        values = [f"{number}\u2028\x85" + "x" * 50_000 * (number % 5) for number in range(20)]
+        await asyncio.gather(*(client.publish(f"long/{transport}", value) for value in values))
+        assert [(await anext(stream)).data for _ in values] == values
+
+
+async def test_a_session_that_ended_is_opened_again_from_the_last_positions() -> None:
+    server = Server("[limits]\npoll_ms = 200\npoll_silence_ms = 300\n")
+    server.start()
+    cable = await Cable.open(server.port)
+    try:
+        async with client_of(cable.url, transports=["poll"]) as client:
+            heard = Heard(client.subscribe("a/b"))
+            await client.ready()
+            await client.publish("a/b", 1)
+            assert await heard.take(1) == ["update a/b 1 1"]
+            errors = errors_of(client)
+            # Nothing gets through for longer than the server waits; then the next poll does.
+            cable.cut()
+            server.publish({"topic": "a/b", "data": 2})
+            await asyncio.sleep(0.7)
+            cable.mend()
+            assert await heard.take(2) == ["resumed a/b whole, 1 missed", "update a/b 2 2"]
+            assert [error.code for error in errors] == [4002]
+    finally:
+        await cable.close()
+        await asyncio.to_thread(server.remove)
+
+
+async def test_a_response_that_went_on_for_long_enough_is_asked_for_again_at_once() -> None:
+    server = Server("[limits]\nstream_ms_max = 300\n")
+    server.start()
+    try:
+        async with client_of(server.url, transports=["sse"], times=SHORT) as client:
+            heard = Heard(client.subscribe("a/b", start="now"))
+            errors = errors_of(client)
+            await client.ready()
+            for number in range(1, 9):
+                await client.publish("a/b", number, key=f"k{number}")
+                await asyncio.sleep(0.15)
+            updates = [line for line in await heard.take(8 + len(errors)) if line.startswith("update")]
+            assert updates == [f"update a/b {number} {number}" for number in range(1, 9)]
+            assert {error.code for error in errors} == {4003}
+    finally:
+        await asyncio.to_thread(server.remove)
