@@ -64,6 +64,9 @@ impl MessageReader {
     /// # Errors
     /// A chunk that breaks RFC 9112, or a message of more than `bytes_max`.
     pub fn poll(&mut self, input: &mut &[u8], bytes_max: usize) -> Result<Option<Said>, Refusal> {
+        if let Some(line) = self.take_line() {
+            return Ok(Some(Said::Message(line)));
+        }
         while let Some((&byte, rest)) = input.split_first() {
             match self.state {
                 State::Size0 | State::Size(..) | State::SizeEnd(_) => {
@@ -100,7 +103,7 @@ impl MessageReader {
                 State::Done => return Err(bad("it goes on after its end; mend the sender")),
             }
         }
-        Ok(self.take_line().map(Said::Message))
+        Ok(None)
     }
 
     /// The first whole line of what is here, where messages are lines.
