@@ -45,7 +45,7 @@ export class Chart {
   #title;
 
   /** `lines`: `{ label, color, isFilled }`; `format` makes text of a number; `max` is the least that the scale reaches. */
-  constructor(figure, { title, lines, format, seconds = 120, height = 140, max = 0 }) {
+  constructor(figure, { title, lines, format, seconds = 60, height = 140, max = 0 }) {
     [this.#figure, this.#lines, this.#format, this.#seconds, this.#title] = [figure, lines, format, seconds, title];
     this.#values = lines.map(() => []);
     const caption = figure.appendChild(document.createElement("figcaption"));
@@ -58,7 +58,7 @@ export class Chart {
     const holder = figure.appendChild(document.createElement("div"));
     holder.className = "plot";
     holder.setAttribute("role", "img");
-    holder.setAttribute("aria-label", `${title}, the last ${seconds / 60} minutes`);
+    holder.setAttribute("aria-label", `${title}, the last ${seconds} seconds`);
     holder.style.height = `${height}px`;
     charts.add(this);
     new IntersectionObserver(([{ isIntersecting }]) => {
@@ -88,7 +88,8 @@ export class Chart {
     this.#plot = null;
     const UPlot = await load();
     const axis = { stroke: () => palette.soft, font: "11px system-ui, sans-serif", ticks: { show: false } };
-    const quarters = (_, __, low, high) => [0.25, 0.5, 0.75, 1].map((part) => low + part * (high - low));
+    const parts = holder.clientWidth < 260 ? [0.5, 1] : [0.25, 0.5, 0.75, 1];
+    const splits = (_, __, low, high) => parts.map((part) => low + part * (high - low));
     const agoes = (_, ticks) => ticks.map((tick) => (tick === ticks.at(-1) ? "now" : `−${Math.round(ticks.at(-1) - tick)} s`));
     const options = {
       width: holder.clientWidth,
@@ -101,7 +102,7 @@ export class Chart {
         y: { range: (_, __, high) => [0, Math.max(max, (high || 0) * 1.15)] },
       },
       axes: [
-        { ...axis, size: 24, gap: 6, grid: { show: false }, splits: quarters, values: agoes },
+        { ...axis, size: 24, gap: 6, grid: { show: false }, splits, values: agoes },
         {
           ...axis,
           size: 48,

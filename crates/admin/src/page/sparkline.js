@@ -1,7 +1,7 @@
 /** The last prices of a symbol as a line on a small canvas. Sampled by time, so its cost does not depend on the rate. */
 
 /** How many samples a line has, and how far apart they are. */
-export const SAMPLES = 75;
+export const SAMPLES = 50;
 export const SAMPLE_MS = 400;
 
 /** The samples of one line, oldest first. */
