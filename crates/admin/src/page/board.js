@@ -42,16 +42,24 @@ class Row {
     trend.className = "trend";
     this.canvas = trend.appendChild(document.createElement("canvas"));
     this.canvas.setAttribute("aria-hidden", "true");
-    this.glow = price.appendChild(document.createElement("i"));
-    this.glow.setAttribute("aria-hidden", "true");
     price.className = "price";
-    this.priceText = price.appendChild(document.createTextNode(""));
     change.className = "change";
-    this.changeCell = change;
-    this.changeText = change.appendChild(document.createTextNode(""));
     volume.className = "volume";
-    this.volumeText = volume.appendChild(document.createTextNode(""));
+    this.changeCell = change;
+    const priceBox = box(price);
+    this.glow = priceBox.appendChild(document.createElement("i"));
+    this.glow.setAttribute("aria-hidden", "true");
+    this.priceText = priceBox.appendChild(document.createTextNode(""));
+    this.changeText = box(change).appendChild(document.createTextNode(""));
+    this.volumeText = box(volume).appendChild(document.createTextNode(""));
   }
+}
+
+/** A box of fixed size in a cell: what changes in it is laid out without the table. */
+function box(cell) {
+  const element = cell.appendChild(document.createElement("div"));
+  element.className = "box";
+  return element;
 }
 
 /** The table. `handlePainted(stamps)` is called after a frame with the publishing times of what it showed first. */
