@@ -48,12 +48,14 @@ const trafficChart = new Chart(byId("chart-traffic"), {
 });
 
 /** What the counters under the controls show. */
-const counters = { lost: 0, resumed: 0, caught: 0, lagMs: 0 };
+const counters = { lost: 0, resumed: 0, caught: 0 };
 let options = {};
 let isConnected = false;
-let wasConnected = false;
+let isLost = false;
 let lostAt = 0;
 let breaking;
+/** Snapshots are older than the page: they say nothing about latency. */
+let isWarm = false;
 let machineReceived = 0;
 /** Symbols whose lines still lack their past. */
 const seeds = [];
@@ -72,26 +74,33 @@ const link = new Link(network, {
   resumed({ missed }) {
     counters.caught += missed;
   },
-  lag({ ms }) {
-    counters.lagMs = ms;
-    setText(byId("count-lag"), `${count(ms)} ms`);
-  },
+  lag: ({ ms }) => tellLag(ms),
   state: handleState,
   error: (error) => console.warn(error),
 });
 
 function handleState({ state, error }) {
   if (state === "connected") {
-    if (wasConnected) counters.resumed += 1;
-    wasConnected = true;
+    tellLag(0);
+    if (isLost) counters.resumed += 1;
+    isLost = false;
     showState(`live over ${transportNames[link.transport]}`, true);
     if (lostAt > 0 && performance.now() - lostAt > 3_000) announce("connected again");
     lostAt = 0;
   } else {
-    if (isConnected && state !== "idle") counters.lost += 1;
-    if (isConnected) lostAt = performance.now();
+    // Closed by itself, not by this page: then it is idle.
+    if (isConnected && state !== "idle") {
+      isLost = true;
+      counters.lost += 1;
+      lostAt = performance.now();
+    }
     showState(state === "stopped" ? `stopped: ${error?.message}` : "connecting", false);
   }
+}
+
+/** What the server says about it; what this page counts itself is beside it. */
+function tellLag(ms) {
+  setText(byId("count-lag"), `${count(ms)} ms`);
 }
 
 function showState(text, isLive) {
@@ -105,8 +114,6 @@ function handlePainted(stamps) {
   if (byId("figure-first").textContent === "–") setText(byId("figure-first"), count(performance.now()));
   if (!document.hidden && isWarm) latency.show(stamps);
 }
-// Snapshots are older than the page: they say nothing about latency.
-let isWarm = false;
 setTimeout(() => (isWarm = true), 1_000);
 
 watchControls(byId("controls"), (wanted) => {
@@ -142,7 +149,7 @@ setInterval(() => void seed(), 500);
 
 /** Bytes of a publication that comes whole, as measured on the wire while no deltas are asked for. */
 let plainBytes = 0;
-const last = { at: performance.now(), messages: 0, bytes: 0, received: 0, published: 0, machine: 0 };
+const last = { at: performance.now(), messages: 0, bytes: 0, received: 0, machine: 0 };
 
 function tell() {
   const now = performance.now();
@@ -156,18 +163,20 @@ function tell() {
   const messages = rate("messages", network.messages);
   const bytesRate = rate("bytes", network.bytes);
   const received = rate("received", checker.received);
-  const published = rate("published", checker.published);
   const readings = rate("machine", machineReceived);
   if (document.hidden) return;
   const all = received + readings;
   if (options.delta === "none" && all > 10) plainBytes = bytesRate / all;
-  tellTraffic({ messages, bytesRate, received: all, published: published + readings });
+  tellTraffic({ messages, bytesRate, received: all, published: checker.publishedRate + readings });
   tellLatency();
   tellProof();
   setText(byId("count-lost"), count(counters.lost));
   setText(byId("count-resumed"), count(counters.resumed));
   setText(byId("count-caught"), count(counters.caught));
   setText(byId("count-gaps"), count(checker.gaps));
+  setText(byId("count-behind"), count(checker.behind));
+  // A second's worth is behind, and nothing may be left out: it will not get better by itself.
+  byId("hint").hidden = !(options.bytesPerSecond && options.conflation === "off" && checker.behind > checker.publishedRate);
 }
 
 function tellTraffic({ messages, bytesRate, received, published }) {
@@ -178,7 +187,7 @@ function tellTraffic({ messages, bytesRate, received, published }) {
   const [number, unit] = bytes(bytesRate).split(" ");
   setText(byId("figure-bytes"), number);
   setText(byId("figure-bytes-unit"), `${unit}/s`);
-  setText(byId("figure-bytes-note"), `${saved(bytesRate, plain)} saved by the options`);
+  setText(byId("figure-bytes-note"), isPlain() ? "whole, as published" : `${saved(bytesRate, plain)} saved by the options`);
   setText(byId("traffic-publications"), count(received));
   setText(byId("traffic-publications-plain"), count(published));
   setText(byId("traffic-publications-saved"), saved(received, published));
@@ -187,6 +196,8 @@ function tellTraffic({ messages, bytesRate, received, published }) {
   setText(byId("traffic-bytes-saved"), saved(bytesRate, plain));
   setText(byId("traffic-messages"), count(messages));
 }
+
+const isPlain = () => options.conflation === "off" && options.delta === "none" && options.bytesPerSecond === undefined;
 
 function tellLatency() {
   const { arrival, screen } = latency.take();

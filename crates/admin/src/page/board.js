@@ -8,6 +8,8 @@ import { count, setText } from "./text.js";
 
 /** A row flashes at most this often. */
 const FLASH_MS = 450;
+/** So many rows are taken to be in view until it is known which are: the first prices are not to wait for that. */
+const SEEN_AT_FIRST = 30;
 /** How often the order follows the values. */
 const SORT_MS = 1_000;
 
@@ -115,6 +117,7 @@ export class Board {
     let row = this.#rows.get(symbol);
     if (row === undefined) {
       row = new Row(symbol);
+      row.isVisible = this.#rows.size < SEEN_AT_FIRST;
       this.#rows.set(symbol, row);
       this.#isOrderDue = true;
     }

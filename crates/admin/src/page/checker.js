@@ -8,6 +8,8 @@
 const KEPT = 128;
 /** How often another symbol is compared. */
 const COMPARE_MS = 2_000;
+/** How often the server is asked how far it is. */
+const HEADS_MS = 1_000;
 
 class Track {
   sequence = 0;
@@ -38,11 +40,15 @@ export class Checker {
   /** Values that were found equal to the server's history. */
   compared = 0;
   violations = [];
-  /** How many were published, as the sequences tell, whatever of it was received. */
-  published = 0;
+  /** How many were published a second, as the server's own numbering tells, whatever of it was received. */
+  publishedRate = 0;
+  /** How many the server has that this page was not told yet. */
+  behind = 0;
+  #heads;
 
   constructor() {
     setInterval(() => void this.#compareNext(), COMPARE_MS);
+    setInterval(() => void this.#readHeads(), HEADS_MS);
   }
 
   /** Whether sequences may be passed over from now on. */
@@ -72,7 +78,6 @@ export class Checker {
       if (this.#maySkip) this.skipped += sequence - track.sequence - 1;
       else this.#violate(`${topic} came with sequence ${sequence} after ${track.sequence}, and no gap was announced`);
     }
-    this.published += track.sequence > 0 ? Math.max(0, sequence - track.sequence) : 1;
     this.received += 1;
     track.keep(sequence, data.price);
   }
@@ -89,6 +94,24 @@ export class Checker {
   #violate(text) {
     this.violations.push(text);
     console.warn(`violation: ${text}`);
+  }
+
+  async #readHeads() {
+    if (this.#tracks.size === 0 || document.hidden) return;
+    const answer = await ask("v1/topics?selector=markets/ftse/%2B&limit=1000");
+    if (answer === undefined) return;
+    const at = performance.now();
+    let [sum, behind] = [0, 0];
+    for (const { topic, epoch, sequence } of answer.topics) {
+      sum += sequence;
+      const track = this.#tracks.get(topic);
+      if (track?.epoch === epoch) behind += Math.max(0, sequence - track.sequence);
+    }
+    if (this.#heads && sum >= this.#heads.sum) {
+      this.publishedRate = ((sum - this.#heads.sum) * 1000) / (at - this.#heads.at);
+    }
+    this.#heads = { sum, at };
+    this.behind = behind;
   }
 
   async #compareNext() {
@@ -111,9 +134,11 @@ export class Checker {
 }
 
 /** The newest publications of a topic, by plain HTTP; undefined if they cannot be had. */
-export async function history(topic, last) {
+export const history = (topic, last) => ask(`v1/history/${topic}?last=${last}`);
+
+async function ask(path) {
   try {
-    const response = await fetch(`v1/history/${topic}?last=${last}`);
+    const response = await fetch(path);
     return response.ok ? await response.json() : undefined;
   } catch {
     return undefined;

@@ -3,7 +3,7 @@
 import { Chart } from "./charts.js";
 import { bytes } from "./text.js";
 
-const perSecond = (number, isTick) => (isTick ? bytes(number).replace(/\.0+ /, " ") : `${bytes(number)}/s`);
+const perSecond = (number, isTick) => (isTick ? bytes(number).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ") : `${bytes(number)}/s`);
 const percent = (number, isTick) => `${number.toFixed(isTick || number >= 10 ? 0 : 1)} %`;
 
 export class Machine {
