@@ -134,6 +134,41 @@ test("a thin line is given less, and what is left out is counted", async () => {
   await page.close();
 });
 
+// The check is worth something only if it can fail: here the network spoils what the server sent.
+const wrong = (event) => (event.topic?.startsWith("markets/") ? { ...event, data: { ...event.data, price: event.data.price + 1 } } : event);
+let lostOne = false;
+const without = (event) => {
+  const isIt = !lostOne && event.topic === "markets/ftse/AAF";
+  lostOne ||= isIt;
+  return isIt ? [] : event;
+};
+for (const [name, spoil, says] of [
+  ["a hole that nobody announced", without, /AAF came with sequence \d+ after \d+, and no gap was announced/],
+  ["a value that is not the published one", wrong, /in the history/],
+]) {
+  test(`${name} turns the proof red`, async () => {
+    const page = await browser.newPage({ viewport: desktop });
+    let isSpoiling = false;
+    await page.routeWebSocket(/\/v1\/ws$/, (socket) => {
+      const upstream = socket.connectToServer();
+      upstream.onMessage((text) => {
+        const events = [JSON.parse(text)].flat();
+        const isLive = isSpoiling && events.every(({ type }) => type === "publication");
+        socket.send(JSON.stringify(isLive ? events.flatMap(spoil) : events));
+      });
+    });
+    await page.goto(server.http);
+    const state = () => page.locator("#proof").getAttribute("data-state");
+    await until(async () => (await state()) === "green");
+    await checkGreen(page);
+    isSpoiling = true;
+    await until(async () => (await state()) === "red");
+    assert.match(await page.locator("#proof-text").textContent(), says);
+    assert.equal(await page.locator("#announce").textContent(), "The check found a violation");
+    await page.close();
+  });
+}
+
 test("it sorts, filters and pauses, by keyboard alone", async () => {
   const page = await openPage({ reducedMotion: "reduce" });
   const focused = () => page.evaluate(() => {
