@@ -6,6 +6,8 @@
 import { SAMPLE_MS, SAMPLES, Samples, drawSparkline } from "./sparkline.js";
 import { count, setText } from "./text.js";
 
+/** A row is written at most this often: what changes faster cannot be read. */
+const WRITE_MS = 50;
 /** A row flashes at most this often. */
 const FLASH_MS = 450;
 /** So many rows are taken to be in view until it is known which are: the first prices are not to wait for that. */
@@ -28,6 +30,7 @@ class Row {
   /** When its newest value was published, milliseconds since 1970; 0 if that is on screen. */
   stamp = 0;
   shown = 0;
+  writtenAt = 0;
   flashedAt = 0;
   samples = new Samples();
   isVisible = false;
@@ -168,12 +171,15 @@ export class Board {
     const sampled = this.#isSampleDue;
     this.#isSampleDue = false;
     for (const row of sampled ? this.#rows.values() : this.#changed) {
+      if (row.isVisible && !sampled && now - row.writtenAt < WRITE_MS) continue;
+      // One that is not seen is written when it comes into view.
+      this.#changed.delete(row);
       if (!row.isVisible) continue;
+      row.writtenAt = now;
       this.#write(row, now);
       if (sampled) this.#writeSlow(row);
     }
-    // Those that are not seen are written when they come into view.
-    this.#changed.clear();
+    if (this.#changed.size > 0) this.#ask();
     if (this.#stamps.length > 0) this.#afterFrame.port2.postMessage(null);
   }
 
