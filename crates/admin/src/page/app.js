@@ -167,7 +167,11 @@ function tell() {
   if (document.hidden) return;
   const all = received + readings;
   if (options.delta === "none" && all > 10) plainBytes = bytesRate / all;
-  tellTraffic({ messages, bytesRate, received: all, published: checker.publishedRate + readings });
+  // Who asks for everything and is not behind gets what is published: both are one number then, not two that differ by when
+  // they were taken.
+  const isAll = isPlain() && checker.behind < checker.publishedRate / 2;
+  const published = isAll ? all : checker.publishedRate + readings;
+  tellTraffic({ messages, bytesRate, received: all, published, isAll });
   tellLatency();
   tellProof();
   setText(byId("count-lost"), count(counters.lost));
@@ -179,15 +183,15 @@ function tell() {
   byId("hint").hidden = !(options.bytesPerSecond && options.conflation === "off" && checker.behind > checker.publishedRate);
 }
 
-function tellTraffic({ messages, bytesRate, received, published }) {
-  const plain = published * plainBytes;
+function tellTraffic({ messages, bytesRate, received, published, isAll }) {
+  const plain = isAll ? bytesRate : published * plainBytes;
   trafficChart.add(Date.now() / 1000, [plain / 1000, bytesRate / 1000]);
   setText(byId("figure-rate"), count(received));
-  setText(byId("figure-rate-note"), `of ${count(published)} published`);
+  setText(byId("figure-rate-note"), isAll ? "all that is published" : `of ${count(published)} published`);
   const [number, unit] = bytes(bytesRate).split(" ");
   setText(byId("figure-bytes"), number);
   setText(byId("figure-bytes-unit"), `${unit}/s`);
-  setText(byId("figure-bytes-note"), isPlain() ? "whole, as published" : `${saved(bytesRate, plain)} saved by the options`);
+  setText(byId("figure-bytes-note"), isAll ? "whole, as published" : `${saved(bytesRate, plain)} saved by the options`);
   setText(byId("traffic-publications"), count(received));
   setText(byId("traffic-publications-plain"), count(published));
   setText(byId("traffic-publications-saved"), saved(received, published));

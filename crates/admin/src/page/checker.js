@@ -8,8 +8,9 @@
 const KEPT = 128;
 /** How often another symbol is compared. */
 const COMPARE_MS = 2_000;
-/** How often the server is asked how far it is. */
+/** How often the server is asked how far it is, and of how many answers a rate is made. */
 const HEADS_MS = 1_000;
+const HEADS_KEPT = 6;
 
 class Track {
   sequence = 0;
@@ -44,7 +45,7 @@ export class Checker {
   publishedRate = 0;
   /** How many the server has that this page was not told yet. */
   behind = 0;
-  #heads;
+  #heads = [];
 
   constructor() {
     setInterval(() => void this.#compareNext(), COMPARE_MS);
@@ -107,10 +108,12 @@ export class Checker {
       const track = this.#tracks.get(topic);
       if (track?.epoch === epoch) behind += Math.max(0, sequence - track.sequence);
     }
-    if (this.#heads && sum >= this.#heads.sum) {
-      this.publishedRate = ((sum - this.#heads.sum) * 1000) / (at - this.#heads.at);
-    }
-    this.#heads = { sum, at };
+    // A new epoch counts from the beginning.
+    if (sum < (this.#heads.at(-1)?.sum ?? 0)) this.#heads.length = 0;
+    this.#heads.push({ sum, at });
+    if (this.#heads.length > HEADS_KEPT) this.#heads.shift();
+    const [first] = this.#heads;
+    if (at > first.at) this.publishedRate = ((sum - first.sum) * 1000) / (at - first.at);
     this.behind = behind;
   }
 

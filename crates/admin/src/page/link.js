@@ -3,7 +3,7 @@
  * positions of the one before: nothing is missed by switching.
  */
 
-import { Client } from "./vendor/tidegate.js";
+import { Client, jsonPatch } from "./vendor/tidegate.js";
 
 const MARKET = "markets/ftse/+";
 const MACHINE = "host/#";
@@ -34,6 +34,7 @@ export class Link {
     const client = new Client(location.origin, {
       name: "page",
       transports: [transport],
+      deltas: [jsonPatch],
       WebSocket: this.#network.webSocketClass(),
       bytesPerSecond,
       // It is looked at: it comes back soon. One that is broken on purpose stays away for a moment.
@@ -47,7 +48,12 @@ export class Link {
     client.on("state", ours(state));
     client.on("lag", ours(lag));
     client.on("error", ours(error));
-    this.#market = client.subscribe(MARKET, { positions: positions.market, conflation, intervalMs, delta });
+    this.#market = client.subscribe(MARKET, {
+      positions: positions.market,
+      conflation,
+      intervalMs,
+      delta: delta === "none" ? undefined : delta,
+    });
     this.#market.on("snapshot", ours(quote));
     this.#market.on("update", ours(quote));
     this.#market.on("gap", ours(gap));
