@@ -55,6 +55,20 @@ async function checkGreen(page, more = 100) {
   assert.equal(await page.locator("#proof").getAttribute("data-state"), "green", await page.locator("#proof-text").textContent());
 }
 
+test("its files come with their types, a tag and a policy without exceptions", async () => {
+  for (const [path, type] of [["/", "text/html"], ["/page/app.js", "text/javascript"], ["/page/style.css", "text/css"]]) {
+    const answer = await fetch(server.http + path);
+    assert.equal(answer.status, 200);
+    assert.ok(answer.headers.get("content-type").startsWith(type), answer.headers.get("content-type"));
+    const policy = answer.headers.get("content-security-policy");
+    assert.match(policy, /default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'/);
+    assert.doesNotMatch(policy, /unsafe|data:|http/);
+    const again = await fetch(server.http + path, { headers: { "if-none-match": answer.headers.get("etag") } });
+    assert.equal(again.status, 304);
+  }
+  assert.equal((await fetch(`${server.http}/page/none.js`)).status, 404);
+});
+
 for (const [name, viewport] of [["desktop", desktop], ["phone", phone]]) {
   for (const colorScheme of ["light", "dark"]) {
     test(`the page shows values that change (${name}, ${colorScheme})`, async () => {

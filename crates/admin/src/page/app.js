@@ -169,7 +169,7 @@ function tell() {
   if (options.delta === "none" && all > 10) plainBytes = bytesRate / all;
   // Who asks for everything and is not behind gets what is published: both are one number then, not two that differ by when
   // they were taken.
-  const isAll = isPlain() && checker.behind < checker.publishedRate / 2;
+  const isAll = isPlain() && (checker.publishedRate === 0 || checker.behind < checker.publishedRate / 2);
   const published = isAll ? all : checker.publishedRate + readings;
   tellTraffic({ messages, bytesRate, received: all, published, isAll });
   tellLatency();
