@@ -22,6 +22,7 @@ pub(crate) const SHARD_ANSWER_MAX: Duration = Duration::from_secs(10);
 pub fn router(shards: Arc<dyn Shards>) -> Router {
     Router::new()
         .route("/", get(page::index))
+        .route("/page/{*path}", get(page::file))
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics::metrics))
