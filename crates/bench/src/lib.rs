@@ -5,8 +5,10 @@
 //! knows what servers say on the wire (`dialect`), not their insides.
 #![forbid(unsafe_code)]
 
+mod asking;
 mod compare;
 mod cores;
+mod devices;
 mod dialect;
 mod drain;
 mod feeds;
@@ -27,6 +29,7 @@ mod tun;
 mod watch;
 
 pub use compare::compare;
+pub use devices::{DeviceCounts, DevicePlan, DeviceSwarm};
 pub use progress::{Progress, ProgressLook, Quiet};
 pub use report::{html, table};
 pub use run::{Options, Report, run};

@@ -217,9 +217,18 @@ fn errors_to() -> Stdio {
 }
 
 pub(crate) fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
+    request(address, path, "")
+}
+
+/// The same with a key.
+pub(crate) fn get_with(address: SocketAddr, path: &str, key: &str) -> std::io::Result<String> {
+    request(address, path, &format!("Authorization: Bearer {key}\r\n"))
+}
+
+fn request(address: SocketAddr, path: &str, fields: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: bench\r\n{fields}Connection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)

@@ -142,7 +142,7 @@ limits! {
     /// Bytes of padding that a reader may ask for, to get through proxies that hold back the first ones.
     padding_bytes_max: usize = 64 << 10;
     /// Milliseconds that a poll waits for something to tell.
-    poll_ms: Duration = Duration::from_secs(25);
+    poll_ms: Duration = Duration::from_secs(20);
     /// Milliseconds after the last poll at which a session that is polled counts as gone.
     poll_silence_ms: Duration = Duration::from_secs(30);
     /// Bytes in the answer to one poll, beyond which the rest is left to the next.

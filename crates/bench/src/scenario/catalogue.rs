@@ -45,6 +45,8 @@ pub enum Kind {
     Reductions,
     /// A large publication in the middle of a feed.
     LargeAmongSmall,
+    /// Applications ask attached devices.
+    DeviceRpc,
     /// Bare sends, no server.
     Floor,
 }
@@ -242,6 +244,26 @@ pub fn list() -> Vec<Scenario> {
             Kind::DurableRestart,
             Size { clients_per_core: 1, topics: 100_000, ..STREAM },
             None,
+        ),
+        scenario(
+            "device-rpc",
+            "4,000 applications ask their device over HTTP, each again 1 to 3 s after the answer; heartbeats included",
+            Kind::DeviceRpc,
+            Size {
+                clients_per_core: 15_000,
+                topics: 1,
+                reading: Reading::Own,
+                pace: Pace::Even(0.0),
+                payload_bytes: 32,
+                seconds: 20,
+            },
+            Some(Reference {
+                by: "Cometa 2.1, 2015 (16 vCPU)",
+                clients: 100_000,
+                result: "100 k devices, 2,000 applications: about 1,000 msg/s, mean 6-7 ms, max 34-44 ms, sd 5-6 ms; \
+                         500 k, 4,000: 1,582 msg/s, 12 ms, 136 ms; 1 M, 4,000: 1,462 msg/s, 32 ms, 1,373 ms",
+                latency_ms: &[("mean", 6.5)],
+            }),
         ),
         scenario("floor", "CPU per bare send, without any server", Kind::Floor, STREAM, None),
     ]

@@ -2,6 +2,7 @@
 
 mod c12m;
 mod catalogue;
+mod device_rpc;
 mod durable;
 mod floor;
 mod idle;
@@ -33,6 +34,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
         Kind::DurablePublish | Kind::DurableRestart => durable::run(context),
         Kind::Reductions => reductions::run(context),
         Kind::LargeAmongSmall => large::run(context),
+        Kind::DeviceRpc => device_rpc::run(context),
         Kind::Floor => floor::run(context),
     }
 }
