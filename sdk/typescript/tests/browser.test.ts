@@ -1,5 +1,5 @@
 // The built package in real Chromium: a plain page, the README's React component, the README's Svelte component.
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { once } from "node:events";
 import { createServer } from "node:http";
 import type { Browser, Page } from "playwright-core";
@@ -7,6 +7,8 @@ import { chromium } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { bundle } from "./bundle.js";
+import type { Manners } from "./middlebox.js";
+import { Middlebox } from "./middlebox.js";
 import { examples } from "./readme.js";
 import { Server } from "./server.js";
 
@@ -28,8 +30,10 @@ beforeAll(async () => {
   pages.listen(0, "127.0.0.1");
   await once(pages, "listening");
   origin = `http://127.0.0.1:${(pages.address() as { port: number }).port}`;
-  const dist = new URL("../dist/index.js", import.meta.url);
-  served.set("/index.js", { type: "text/javascript", body: readFileSync(dist, "utf8") });
+  const dist = new URL("../dist/", import.meta.url);
+  for (const file of readdirSync(dist).filter((name) => name.endsWith(".js"))) {
+    served.set(`/${file}`, { type: "text/javascript", body: readFileSync(new URL(file, dist), "utf8") });
+  }
   const config = `[access]\norigins = ["${origin}"]\n[store]\npath = "{store}"\n[[topics]]\nselector = "kept/#"\nack = "disk"\n`;
   [server, browser] = await Promise.all([Server.start(config), chromium.launch({ executablePath, args: launched })]);
 });
@@ -87,7 +91,7 @@ test("a page whose network comes back, or that is looked at again, does not wait
   const { page } = await open(`
     import { Client } from "/index.js";
     const root = document.getElementById("root");
-    const client = new Client("ws://127.0.0.1:1", { firstMs: 1e6, lastMs: 1e6 });
+    const client = new Client("ws://127.0.0.1:1", { transports: ["websocket"], firstMs: 1e6, lastMs: 1e6 });
     let attempts = 0;
     client.on("state", ({ state }) => {
       if (state === "opening") attempts += 1;
@@ -143,6 +147,27 @@ test("the README's Svelte component shows the value", async () => {
   await shows(page, "2.02");
   expect(errors).toEqual([]);
   await page.close();
+});
+
+// The last ones: the server holds on to a session of long-polling after its page has gone.
+test.each<[string, Manners]>([
+  ["sse", { upgrade: "refuse" }],
+  ["poll", { upgrade: "refuse", passedBytes: 0 }],
+])("where WebSocket is blocked, a page of another origin goes over %s", async (transport, manners) => {
+  const box = await Middlebox.open(server.port, manners);
+  const { page, errors } = await open(`
+    import { Client } from "/index.js";
+    const client = new Client(${JSON.stringify(box.url)}, { fallbackMs: 1000 });
+    client.subscribe("kept/${transport}").on("update", ({ data }) => (root.textContent += data + client.transport + " "));
+    const root = document.getElementById("root");
+    await client.ready();
+    await client.publish("kept/${transport}", 1);
+    await client.publish("kept/${transport}", 2);
+  `);
+  await shows(page, `1${transport} 2${transport} `);
+  expect(errors).toEqual([]);
+  await page.close();
+  box.close();
 });
 
 const local = (example: string) => example.replaceAll("ws://localhost:8470", server.url);

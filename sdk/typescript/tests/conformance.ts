@@ -3,9 +3,13 @@ import assert from "node:assert/strict";
 
 import type { Client, ReadOptions, Subscription, TransportName } from "../src/index.js";
 import { TidegateError } from "../src/index.js";
+import type { Handler } from "../src/services.js";
+import { Services } from "../src/services.js";
 import { vcdiff } from "../src/vcdiff.js";
 import { jsonPatch } from "../src/patch.js";
 import { clientOf } from "./helpers.js";
+import type { Manners } from "./middlebox.js";
+import { Middlebox } from "./middlebox.js";
 import { Proxy } from "./proxy.js";
 import { Server } from "./server.js";
 
@@ -40,8 +44,16 @@ export async function run(scenario: Scenario, transport: TransportName): Promise
 
 export const knownVerbs = (): string[] => Object.keys(verbs).sort();
 
+/** Networks of `connect`. */
+const networks: Record<string, Manners> = {
+  free: {},
+  "no-websocket": { upgrade: "refuse" },
+  "held-back": { upgrade: "refuse", passedBytes: 0 },
+};
+
 interface Peer {
   readonly client: Client;
+  readonly services: Services;
   readonly proxy: Proxy;
   /** It cannot be reached, on purpose. */
   isAway: boolean;
@@ -53,6 +65,8 @@ class Runner {
   readonly peers = new Map<string, Peer>();
   readonly events = new Map<string, { subscription: Subscription; client: Client; told: object[] }>();
   readonly publishes = new Map<string, Promise<unknown>>();
+  readonly handlers = new Map<string, { handler: Handler; asked: number }>();
+  readonly boxes: Middlebox[] = [];
   /** What `$name` stands for. */
   readonly captured = new Map<string, unknown>();
   waitingFor: unknown;
@@ -112,6 +126,7 @@ class Runner {
       client.close();
       proxy.close();
     }
+    this.boxes.forEach((box) => box.close());
     await this.server?.remove();
   }
 }
@@ -134,12 +149,16 @@ const verbs: Record<string, Verb> = {
   },
 
   async connect(runner, step) {
+    const { network } = step;
+    const box = network === undefined ? undefined : await Middlebox.open(runner.server!.port, networks[network]!);
+    if (box) runner.boxes.push(box);
     const proxy = await Proxy.open(runner.server!.port);
-    const nodes = (step.nodes ?? ["server"]).map((node: string) => (node === "dead" ? "ws://127.0.0.1:1" : proxy.url));
+    const nodes = (step.nodes ?? ["server"]).map((node: string) => (node === "dead" ? "ws://127.0.0.1:1" : (box ?? proxy).url));
     const tokens: string[] = [...(step.tokens ?? [])];
     const token = step.tokens ? () => tokens.shift() : step.token;
-    const client = clientOf(nodes, { transports: [runner.transport], token, deltas: [jsonPatch, vcdiff] });
-    runner.peers.set(step.client, { client, proxy, isAway: false });
+    const transports: TransportName[] = box ? ["websocket", "sse", "poll"] : [runner.transport];
+    const client = clientOf(nodes, { transports, fallbackMs: 500, token, deltas: [jsonPatch, vcdiff] });
+    runner.peers.set(step.client, { client, services: new Services(client), proxy, isAway: false });
     await runner.settle(client.ready(), step);
     assert.deepEqual(tokens, [], "not every token was asked for");
   },
@@ -216,6 +235,42 @@ const verbs: Record<string, Verb> = {
   },
   async acknowledge(runner, step) {
     await runner.settle(runner.peer(step).client.acknowledge(step.name, replaced(runner, step.positions)), step);
+  },
+
+  async handle(runner, step) {
+    const noted = { handler: undefined as unknown as Handler, asked: 0 };
+    const answer = ({ data }: { data: unknown }) => {
+      noted.asked += 1;
+      runner.wake();
+      if (step.answers === "decline") throw new Error("declined");
+      return step.answers === "echo" ? data : new Promise(() => {});
+    };
+    noted.handler = runner.peer(step).services.handle(step.selectors, answer, { concurrency: step.concurrency });
+    runner.handlers.set(step.as, noted);
+    await runner.settle(noted.handler.ready(), step);
+  },
+  async handling(runner, step) {
+    await runner.handlers.get(step.handler)!.handler.ready();
+  },
+  async unhandle(runner, step) {
+    runner.handlers.get(step.handler)!.handler.end();
+  },
+  async asked(runner, step) {
+    const noted = runner.handlers.get(step.handler)!;
+    while (noted.asked < step.count) await new Promise<void>((resolve) => (runner.wake = resolve));
+  },
+  async request(runner, step) {
+    const { timeout_ms: timeoutMs, key } = step;
+    const answer = runner.peer(step).services.request(step.topic, step.data, { timeoutMs, key });
+    if (step.as === undefined) return runner.settle(answer, step);
+    answer.catch(() => {});
+    runner.publishes.set(step.as, answer);
+  },
+  async ping(runner, step) {
+    await runner.peer(step).client.ping();
+  },
+  async expect_transport(runner, step) {
+    assert.equal(runner.peer(step).client.transport, step.transport);
   },
 
   async expect(runner, step) {

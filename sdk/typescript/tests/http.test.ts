@@ -40,8 +40,9 @@ test("a response that went on long enough is asked for again at once, and nothin
     await server.publish({ topic: "rolled", data: round });
     await enters(client, "connected");
   }
-  expect(errors).toEqual([4003, 4003]);
-  const lines = (await heard.take(3)).filter((line) => !line.startsWith("resumed"));
-  expect(lines).toEqual(["update rolled 1 0", "update rolled 2 1"].slice(0, lines.length));
+  expect([...new Set(errors)]).toEqual([4003]);
+  const lines: string[] = [];
+  while (lines.length < 2) lines.push(...(await heard.take(1)).filter((line) => !line.startsWith("resumed")));
+  expect(lines).toEqual(["update rolled 1 0", "update rolled 2 1"]);
   client.close();
 });

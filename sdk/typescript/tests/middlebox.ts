@@ -70,7 +70,10 @@ export class Middlebox {
 
   async #answer(response: IncomingMessage, answer: ServerResponse): Promise<void> {
     answer.statusCode = response.statusCode!;
-    answer.setHeader("content-type", response.headers["content-type"] ?? "text/plain");
+    for (const name of ["content-type", "access-control-allow-origin", "vary"]) {
+      const value = response.headers[name];
+      if (value !== undefined) answer.setHeader(name, value);
+    }
     const { passedBytes = Infinity } = this.manners;
     let bytes = 0;
     const held: Buffer[] = [];

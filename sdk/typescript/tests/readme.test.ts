@@ -38,7 +38,10 @@ afterAll(async () => {
 function files(): Record<string, string> {
   const { port } = tokens.address() as { port: number };
   const compilerOptions = {
-    paths: { "@tidegate/client": ["../src/index.ts"], "@tidegate/client/*": ["../src/*.ts"] },
+    paths: {
+      "@tidegate/client": ["../src/index.ts"],
+      "@tidegate/client/requests": ["../src/services.ts"],
+      "@tidegate/client/*": ["../src/*.ts"] },
     jsx: "react-jsx",
     isolatedDeclarations: false,
     declaration: false,
