@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::cores::pin;
-use crate::swarm::PER_TABLE;
+use crate::swarm::{PER_ADDRESS, PER_TABLE};
 
 /// What devices are simulated.
 #[derive(Clone, Debug)]
@@ -59,8 +59,6 @@ pub struct DeviceSwarm {
     threads: Vec<JoinHandle<Result<(), String>>>,
 }
 
-/// Source addresses: so many connections from each, for the ports of one address to suffice.
-const PER_ADDRESS: usize = 20_000;
 /// Connections being opened by one thread.
 const OPENING_MAX: usize = 64;
 

@@ -165,7 +165,7 @@ const IN_FLIGHT_MAX: usize = 256;
 /// What is not older than this is no missed message any more.
 const NEW_NS: u64 = 100_000_000;
 /// Few to an address: the more ports of one are taken, the longer the kernel searches for a free one.
-const PER_ADDRESS: usize = 250;
+pub(crate) const PER_ADDRESS: usize = 250;
 
 impl Clients {
     fn new(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use model::{Anonymous, Code, Limits, Principal, Refusal, Selector};
 
+use crate::applications::UsedKeys;
 use crate::config::AccessConfig;
 
 /// The access rules of a configuration, ready to be asked.
@@ -13,6 +14,8 @@ pub struct Access {
     anonymous: Option<Arc<Principal>>,
     tokens: HashMap<String, Arc<Principal>>,
     origins: Vec<String>,
+    /// Keys for one WebSocket that were used.
+    pub(crate) used_keys: UsedKeys,
 }
 
 impl Access {
@@ -36,6 +39,7 @@ impl Access {
             anonymous: anonymous.map(Arc::new),
             tokens: tokens.collect(),
             origins: config.origins.clone(),
+            used_keys: UsedKeys::default(),
         }
     }
 

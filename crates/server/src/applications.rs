@@ -1,6 +1,7 @@
 //! Applications and their keys: who may attach devices, and who may ask them.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use hmac::{Hmac, Mac};
 use model::{Code, Refusal};
@@ -64,6 +65,43 @@ pub(crate) fn challenge(secret: &Secret, unix_ms: u64) -> String {
     let text = format!("{:x}", unix_ms / 1_000);
     let proof = mac(secret, &text).finalize().into_bytes();
     format!("{text}.{}", hex(&proof[..16]))
+}
+
+/// How long a key for one WebSocket is good for.
+pub(crate) const ONE_TIME_SECONDS: u64 = 60;
+
+/// Keys for one WebSocket that were used, and until when they would be good (seconds since 1970).
+pub(crate) type UsedKeys = Mutex<HashMap<u64, u64>>;
+
+/// A key that opens one WebSocket for one device, for those who cannot set header fields.
+pub(crate) fn one_time_key(name: &str, secret: &Secret, unix_ms: u64, nonce: u64) -> String {
+    let until = unix_ms / 1_000 + ONE_TIME_SECONDS;
+    let text = format!("{until:x}.{nonce:x}");
+    let proof = mac(secret, &format!("one-time {text} {name}")).finalize().into_bytes();
+    format!("{text}.{}", hex(&proof[..16]))
+}
+
+/// Whether a key opens a WebSocket for this device, now and for the first time.
+pub(crate) fn is_one_time_key(
+    key: &str,
+    name: &str,
+    secret: &Secret,
+    unix_ms: u64,
+    used: &UsedKeys,
+) -> bool {
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let Some((text, proof)) = key.rsplit_once('.') else { return false };
+    let Some((until, nonce)) = text.split_once('.') else { return false };
+    let Some(proof) = unhex(proof).filter(|proof| proof.len() == 16) else { return false };
+    let is_ours = mac(secret, &format!("one-time {text} {name}")).verify_truncated_left(&proof);
+    let (Ok(()), Some(until), Some(nonce)) = (is_ours, number(until), number(nonce)) else {
+        return false;
+    };
+    let now = unix_ms / 1_000;
+    // A panic elsewhere with the lock held leaves the map whole.
+    let mut used = used.lock().unwrap_or_else(PoisonError::into_inner);
+    used.retain(|_, until| *until >= now);
+    until >= now && used.insert(nonce, until).is_none()
 }
 
 fn is_fresh(challenge: &str, secret: &Secret, unix_ms: u64) -> bool {
@@ -218,6 +256,19 @@ mod tests {
         assert_eq!(check("Bearer secret-k3", "b", Role::Device), Ok(1), "an admin may all");
         assert_eq!(check("Bearer guess", "a", Role::Device), Err(Code::BadToken));
         assert_eq!(check("", "a", Role::Device), Err(Code::BadToken));
+    }
+
+    #[test]
+    fn a_one_time_key_opens_once_for_a_minute() {
+        let (secret, used) = ([7; 32], UsedKeys::default());
+        let key = one_time_key("a/d1", &secret, 1_000_000, 99);
+        let opens =
+            |key: &str, name: &str, unix_ms| is_one_time_key(key, name, &secret, unix_ms, &used);
+        assert!(!opens(&key, "a/d2", 1_000_000) && !opens("1.2.3", "a/d1", 1_000_000));
+        assert!(opens(&key, "a/d1", 1_050_000));
+        assert!(!opens(&key, "a/d1", 1_050_000), "it was used");
+        let late = one_time_key("a/d1", &secret, 1_000_000, 100);
+        assert!(!opens(&late, "a/d1", 1_061_000));
     }
 
     #[test]

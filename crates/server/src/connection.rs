@@ -9,6 +9,7 @@ use protocol::native::Framing;
 use protocol::websocket::{Deflater, Inbound};
 
 use crate::asker::Asker;
+use crate::device_socket::DeviceSocket;
 use crate::devices::Attached;
 
 /// One connection.
@@ -38,6 +39,8 @@ pub(crate) enum State {
     Stream(Box<Stream>),
     /// An attached device.
     Device(Box<Attached>),
+    /// A WebSocket of an application for one device.
+    DeviceSocket(Box<DeviceSocket>),
     /// A session that is polled. It has no connection of its own.
     Polled(Box<Polled>),
 }
@@ -53,13 +56,14 @@ impl State {
             | Self::Body(_)
             | Self::Answering(_)
             | Self::Echo(_)
-            | Self::Device(_) => None,
+            | Self::Device(_)
+            | Self::DeviceSocket(_) => None,
         }
     }
 
     /// Whether it may stand for days: such ones are looked at in turn, not all at once.
     pub(crate) fn is_long_lived(&self) -> bool {
-        matches!(self, Self::Device(_)) || self.native().is_some()
+        matches!(self, Self::Device(_) | Self::DeviceSocket(_)) || self.native().is_some()
     }
 
     /// The same, to be changed.
@@ -72,7 +76,8 @@ impl State {
             | Self::Body(_)
             | Self::Answering(_)
             | Self::Echo(_)
-            | Self::Device(_) => None,
+            | Self::Device(_)
+            | Self::DeviceSocket(_) => None,
         }
     }
 }

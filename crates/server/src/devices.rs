@@ -16,7 +16,7 @@ use protocol::http::{
 use protocol::native::timeout_of;
 use serde_json::json;
 
-use crate::applications::{ApplicationIndex, Role, challenge};
+use crate::applications::{ApplicationIndex, ONE_TIME_SECONDS, Role, challenge, one_time_key};
 use crate::asker::Asker;
 use crate::config::is_device_name;
 use crate::connection::State;
@@ -104,7 +104,7 @@ fn bad_request(why: String) -> Refusal {
 }
 
 /// The name of a device in its application.
-fn device_name(application: &str, device: &str) -> Result<Arc<str>, Refusal> {
+pub(crate) fn device_name(application: &str, device: &str) -> Result<Arc<str>, Refusal> {
     for (what, text) in [("application", application), ("device", device)] {
         if !is_device_name(text) {
             let why =
@@ -116,16 +116,16 @@ fn device_name(application: &str, device: &str) -> Result<Arc<str>, Refusal> {
 }
 
 /// A topic about a device; its name was checked.
-fn topic_of(name: &str, end: &str) -> TopicName {
+pub(crate) fn topic_of(name: &str, end: &str) -> TopicName {
     let limits = Limits { topic_bytes_max: usize::MAX, ..Limits::default() };
     TopicName::parse(&format!("devices/{name}{end}"), &limits).expect("names of devices are levels")
 }
 
-fn parameter(head: &RequestHead, name: &str) -> Option<String> {
+pub(crate) fn parameter(head: &RequestHead, name: &str) -> Option<String> {
     head.query().into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
 }
 
-fn whole_number(head: &RequestHead, name: &str) -> Result<Option<u64>, Refusal> {
+pub(crate) fn whole_number(head: &RequestHead, name: &str) -> Result<Option<u64>, Refusal> {
     let why = |value: &str| bad_request(format!("`{name}` is `{value}`; give a whole number"));
     let value = parameter(head, name);
     value.map(|value| value.parse().map_err(|_| why(&value))).transpose()
@@ -488,6 +488,14 @@ impl<I: Io> Shard<I> {
             ("GET", ["challenge"]) => {
                 let text = json!({ "challenge": challenge(&self.secret, self.now.unix_ms) });
                 self.answer(asker, 200, "application/json", text.to_string().as_bytes());
+                Ok(())
+            }
+            ("POST", [device, "key"]) => {
+                let name = self.check_application(head, device)?;
+                let key =
+                    one_time_key(&name, &self.secret, self.now.unix_ms, engine::random_seed());
+                let text = json!({ "key": key, "seconds": ONE_TIME_SECONDS }).to_string();
+                self.answer(asker, 200, "application/json", text.as_bytes());
                 Ok(())
             }
             ("POST", [device, "send"]) => self.send_to_device(head, device, body, asker),

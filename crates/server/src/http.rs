@@ -15,6 +15,7 @@ use protocol::websocket::{
 };
 
 use crate::connection::{Answering, Arriving, Connection, Echo, State};
+use crate::device_socket::device_in;
 use crate::devices::ATTACH_PATH;
 use crate::encoder::Manner;
 use crate::mail::{Response, ShardMail};
@@ -40,6 +41,7 @@ impl<I: Io> Shard<I> {
             | State::Echo(_)
             | State::Stream(_)
             | State::Polled(_)
+            | State::DeviceSocket(_)
             | State::Device(_) => {}
         }
     }
@@ -66,6 +68,10 @@ impl<I: Io> Shard<I> {
             }
             ECHO_PATH if self.config.echo && head.wants_websocket() => {
                 self.open_echo(socket, &head, rest);
+            }
+            path if head.wants_websocket() && device_in(path).is_some() => {
+                let device = device_in(path).unwrap_or_default().to_owned();
+                self.open_device_socket(socket, &head, &device, rest);
             }
             ATTACH_PATH => self.attach(socket, &head, rest),
             _ => match BodyReader::new(&head, &self.config.limits) {

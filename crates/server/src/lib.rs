@@ -10,6 +10,7 @@ mod asker;
 pub mod config;
 mod connection;
 mod conversation;
+mod device_socket;
 mod devices;
 mod encoder;
 mod history;

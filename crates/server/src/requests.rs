@@ -27,6 +27,8 @@ pub(crate) enum Caller {
     Session { socket: Socket, serial: u32, id: Option<CommandId> },
     /// An HTTP request.
     Http(Asker),
+    /// A message on a WebSocket for one device.
+    Socket { socket: Socket, serial: u32, turn: u64 },
 }
 
 /// What a session of this shard handles.
@@ -294,7 +296,14 @@ impl<I: Io> Shard<I> {
     }
 
     fn tell_outcome(&mut self, caller: Caller, outcome: Outcome, has_more: bool) {
+        if let Caller::Socket { socket, serial, turn } = caller {
+            if self.open_connection(socket).is_some_and(|open| open.serial == serial) {
+                self.answer_socket(socket, turn, outcome);
+            }
+            return;
+        }
         match (caller, outcome.result) {
+            (Caller::Socket { .. }, _) => {}
             (Caller::Session { socket, serial, id }, Ok((session, payload))) => {
                 let response = Response { id, session, payload, has_more };
                 self.tell_caller(socket, serial, &Event::Response(response));

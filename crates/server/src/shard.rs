@@ -391,6 +391,10 @@ impl<I: Io> Shard<I> {
             Some(Connection { state: State::Native(Native { session, .. }), .. }) => {
                 self.hub.answers_bytes(*session) < answers_bytes_max
             }
+            Some(Connection { state: State::DeviceSocket(open), .. }) => {
+                open.len() < 2 * self.config.limits.device_requests_max
+                    && open.unsent.len() < answers_bytes_max
+            }
             Some(Connection { state: State::Answering(answering), .. }) => {
                 answering.early.len() < self.config.limits.body_bytes_max
             }
@@ -424,6 +428,10 @@ impl<I: Io> Shard<I> {
                 connection.heard_at = now;
                 self.handle_echo(socket, bytes);
             }
+            State::DeviceSocket(_) => {
+                connection.heard_at = now;
+                self.handle_device_socket(socket, bytes);
+            }
             State::Device(_) => {
                 connection.heard_at = now;
                 self.handle_device(socket, bytes);
@@ -439,6 +447,7 @@ impl<I: Io> Shard<I> {
             State::Answering(_) => self.send_answer(socket),
             State::Echo(_) => self.send_echo(socket),
             State::Device(_) => self.send_device(socket),
+            State::DeviceSocket(_) => self.send_device_socket(socket),
             other => {
                 if let Some(session) = other.native().map(|native| native.session) {
                     self.hub.handle_writable(session);
@@ -657,6 +666,7 @@ impl<I: Io> Shard<I> {
                 State::Polled(polled) => self.hub.answers_bytes(polled.native.session) == 0,
                 State::Echo(echo) => echo.unsent.is_empty(),
                 State::Device(attached) => attached.unsent.is_empty(),
+                State::DeviceSocket(open) => open.unsent.is_empty(),
                 State::Answering(answering) => answering.unsent.is_empty() && answering.is_whole,
                 State::Head(_) | State::Body(_) => true,
             };

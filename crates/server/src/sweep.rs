@@ -62,7 +62,10 @@ impl<I: Io> Shard<I> {
                             request_ms; send it faster";
                 self.refuse_http(socket, &Refusal::new(Code::SlowRequest, text));
             }
-            Some(Verdict::Ping) => self.ping(socket),
+            Some(Verdict::Ping) => {
+                self.ping(socket);
+                self.ping_device_socket(socket);
+            }
             Some(Verdict::KeepAlive) => self.keep_alive(socket),
             Some(Verdict::Roll) => self.roll(socket),
             Some(Verdict::Silent) => {
@@ -71,7 +74,10 @@ impl<I: Io> Shard<I> {
                 let refusal = Refusal::new(Code::Silent, text);
                 self.close_native(socket, &refusal, refusal.code.number());
                 self.close_device(socket, &refusal);
-                if self.connection(socket).is_some_and(|c| matches!(c.state, State::Echo(_))) {
+                if self
+                    .connection(socket)
+                    .is_some_and(|c| matches!(c.state, State::Echo(_) | State::DeviceSocket(_)))
+                {
                     self.drop_connection(socket);
                 }
             }
@@ -94,6 +100,12 @@ impl<I: Io> Shard<I> {
             State::Native(native) if native.is_closing => None,
             State::Native(_) if quiet > silence => Some(Verdict::Silent),
             State::Native(native) if quiet > ping_after && !native.is_pinged => Some(Verdict::Ping),
+            State::DeviceSocket(open) if open.is_closing => None,
+            State::DeviceSocket(_) if quiet > silence => Some(Verdict::Silent),
+            State::DeviceSocket(open) if quiet > ping_after && !open.is_pinged => {
+                Some(Verdict::Ping)
+            }
+            State::DeviceSocket(_) => None,
             State::Device(attached) if attached.is_closing => None,
             State::Device(attached) => (quiet > attached.silence()).then_some(Verdict::Silent),
             State::Native(_) | State::Polled(_) => None,

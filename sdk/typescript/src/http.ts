@@ -99,7 +99,14 @@ export function httpTransport(address: string, handlers: TransportHandlers, read
       // Later, so that what is sent in the same moment goes up together.
       if (!isSending) queueMicrotask(() => isSending || void sendUp());
     },
-    close: () => aborter.abort(),
+    close: () => {
+      const isOpen = key !== "" && !signal.aborted;
+      aborter.abort();
+      if (!isOpen) return;
+      // A session that is just not polled any more would count, and handle requests, for half a minute.
+      const init = { method: "POST", headers: { "content-type": "text/plain" }, body: '{"type":"close"}', keepalive: true };
+      fetch(httpUrl(address, "commands", { session: key }), init).catch(() => {});
+    },
   };
 }
 

@@ -270,3 +270,37 @@ fn a_session_asks_devices_too() {
         );
     });
 }
+
+#[test]
+fn a_websocket_for_a_device_keeps_the_order() {
+    on_both_layouts(|node| {
+        let mut device = Device::attach(node, "d1");
+        let path = "/v1/devices/d1/ws?application=meters&timeout_ms=2000";
+        let key = format!("Bearer {APPLICATION_KEY}");
+        let mut peer = node.socket_at(path, &[("authorization", &key)]).expect("it shakes hands");
+        for number in 1..=3 {
+            peer.say(&json!({"n":number}));
+        }
+        let asked = [device.hear(), device.hear(), device.hear()];
+        for asked in asked.iter().rev() {
+            let reply = format!("A{}{}", &asked[1..5], &asked[5..]);
+            device.say(&reply);
+        }
+        for number in 1..=3 {
+            assert_eq!(peer.hear(), json!({"n":number}), "in the order of the requests");
+        }
+        peer.say(&json!("again"));
+        let asked = device.hear();
+        device.say(&format!("N{}no", &asked[1..5]));
+        assert_eq!(peer.hear()["code"], 4221);
+        let head = "POST /v1/devices/d1/key?application=meters HTTP/1.1";
+        let (_, body) = node.request(&format!("{head}\r\nAuthorization: {key}"), "");
+        let one_time: Value = serde_json::from_str(&body).expect("JSON");
+        let path = format!("{path}&key={}", one_time["key"].as_str().expect("a text"));
+        let mut peer = node.socket_at(&path, &[]).expect("a key for one");
+        peer.say(&json!(1));
+        device.answer(|body| format!("[{body}]"));
+        assert_eq!(peer.hear(), json!([1]));
+        assert!(node.socket_at(&path, &[]).is_err(), "it was used");
+    });
+}

@@ -48,9 +48,17 @@ impl Node {
     }
 
     fn socket_with(&self, fields: &[(&'static str, &str)]) -> Result<Peer, tungstenite::Error> {
+        self.socket_at("/v1/ws", fields)
+    }
+
+    pub fn socket_at(
+        &self,
+        path: &str,
+        fields: &[(&'static str, &str)],
+    ) -> Result<Peer, tungstenite::Error> {
         let stream = TcpStream::connect(self.address()).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a valid time");
-        let mut request = format!("ws://{}/v1/ws", self.address()).into_client_request()?;
+        let mut request = format!("ws://{}{path}", self.address()).into_client_request()?;
         for (name, value) in fields {
             request.headers_mut().insert(*name, value.parse().expect("a valid field"));
         }

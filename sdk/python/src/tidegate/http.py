@@ -24,6 +24,9 @@ from .waiting import race
 BODY_BYTES_MAX = 64 << 10
 """Commands that wait go together, up to this; one that is larger goes alone."""
 
+END_SECONDS = 1.0
+"""How long the wish to end a session may take."""
+
 TOLD_MAX = 100
 """Records that are told at a time: whoever reads them runs in between."""
 
@@ -101,7 +104,11 @@ class HttpTransport(ABC):
                 # The first request carries the first command: there is nothing to open before.
                 self._handlers.handle_open()
                 await self._has_outgoing.wait()
-                await race(self._read(http, self._outgoing.popleft()), self._write(http))
+                try:
+                    await race(self._read(http, self._outgoing.popleft()), self._write(http))
+                except asyncio.CancelledError:
+                    await self._end(http)
+                    raise
         except Refused as error:
             self.was_reached = True
             code, text = error.code, error.text
@@ -111,6 +118,16 @@ class HttpTransport(ABC):
         if not self._is_closed:
             self._is_closed = True
             self._handlers.handle_close(code, text or f"cannot reach {self._address}: the response ended")
+
+    async def _end(self, http: httpx.AsyncClient) -> None:
+        """Ends the session: one that is just not polled any more would count, and handle requests, for half a minute."""
+        if self._key is None:
+            return
+        url, body = http_url(self._address, "/commands"), '{"type":"close"}'
+        try:
+            await http.post(url, params={"session": self._key}, content=body, timeout=END_SECONDS)
+        except httpx.TransportError:
+            pass
 
     async def _write(self, http: httpx.AsyncClient) -> None:
         url = http_url(self._address, "/commands")

@@ -1,0 +1,245 @@
+//! A WebSocket of an application for one device: each message is a request, each answer a message, in the order of
+//! the requests. docs/devices.md.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use engine::{Io, Sent, Socket};
+use hub::Outcome;
+use model::{Payload, PayloadKind, Recipients, Refusal, Request};
+use protocol::http::{RequestHead, refusal_body};
+use protocol::websocket::{
+    Inbound, Message, MessageWriter, Opcode, Role as End, Unread, accept_plain_handshake,
+    encode_close, encode_handshake_response, encode_ping, encode_pong,
+};
+
+use crate::applications::{Role, is_one_time_key};
+use crate::connection::{Connection, State};
+use crate::devices::{device_name, parameter, topic_of, whole_number};
+use crate::key::Secret;
+use crate::payloads::check_payload;
+use crate::requests::Caller;
+use crate::shard::Shard;
+
+/// A WebSocket for one device.
+#[derive(Debug)]
+pub(crate) struct DeviceSocket {
+    inbound: Inbound,
+    /// `APPLICATION/DEVICE`.
+    name: Arc<str>,
+    timeout: std::time::Duration,
+    /// Answers in the order of their requests; those that are not here yet are `None`.
+    answers: VecDeque<Option<Vec<u8>>>,
+    /// The turn of the first of them.
+    first: u64,
+    pub unsent: Vec<u8>,
+    pub is_pinged: bool,
+    pub is_closing: bool,
+}
+
+impl DeviceSocket {
+    /// Requests whose answers were not sent yet.
+    pub(crate) fn len(&self) -> usize {
+        self.answers.len()
+    }
+}
+
+/// The device in a path such as `/v1/devices/d1/ws`.
+pub(crate) fn device_in(path: &str) -> Option<&str> {
+    path.strip_prefix("/v1/devices/")?.strip_suffix("/ws").filter(|device| !device.contains('/'))
+}
+
+/// One message's worth of things to do, taken out of the connection's borrow.
+enum Heard {
+    Request(Payload),
+    Bad(Refusal),
+    Nothing,
+}
+
+impl<I: Io> Shard<I> {
+    /// Opens a WebSocket for a device.
+    pub(crate) fn open_device_socket(
+        &mut self,
+        socket: Socket,
+        head: &RequestHead,
+        device: &str,
+        rest: &[u8],
+    ) {
+        let checked = self.check_origin(head).and_then(|()| {
+            let name = self.check_device_socket(head, device)?;
+            self.check_room()?;
+            let timeout = protocol::native::timeout_of(
+                whole_number(head, "timeout_ms")?,
+                &self.config.limits,
+            )?;
+            Ok((name, timeout, accept_plain_handshake(head)?))
+        });
+        let (name, timeout, mut handshake) = match checked {
+            Ok(checked) => checked,
+            Err(refusal) => return self.refuse_http(socket, &refusal),
+        };
+        handshake.deflate = None;
+        let mut unsent = Vec::new();
+        encode_handshake_response(&handshake, &mut unsent);
+        let (inbound, answers, first) = (Inbound::default(), VecDeque::new(), 0);
+        let (is_pinged, is_closing) = (false, false);
+        let opened =
+            DeviceSocket { inbound, name, timeout, answers, first, unsent, is_pinged, is_closing };
+        if let Some(connection) = self.connection(socket) {
+            connection.state = State::DeviceSocket(Box::new(opened));
+        }
+        self.send_device_socket(socket);
+        self.handle_rest(socket, rest);
+    }
+
+    fn check_device_socket(&self, head: &RequestHead, device: &str) -> Result<Arc<str>, Refusal> {
+        let application = parameter(head, "application").unwrap_or_default();
+        let name = device_name(&application, device)?;
+        let secret: &Secret = &self.secret;
+        let key = parameter(head, "key");
+        if key.is_some_and(|key| {
+            is_one_time_key(&key, &name, secret, self.now.unix_ms, &self.access.used_keys)
+        }) {
+            return Ok(name);
+        }
+        let asked = (application.as_str(), Role::Application, &*name);
+        self.applications.check(head, asked, secret, self.now.unix_ms)?;
+        Ok(name)
+    }
+
+    /// Takes bytes from such a WebSocket.
+    pub(crate) fn handle_device_socket(&mut self, socket: Socket, bytes: &mut [u8]) {
+        let mut input = Unread::new(bytes);
+        while let Some(heard) = self.next_request(socket, &mut input) {
+            match heard {
+                Heard::Request(payload) => self.ask_by_socket(socket, payload),
+                Heard::Bad(refusal) => {
+                    if let Some(turn) = self.take_turn(socket) {
+                        let outcome = Outcome { result: Err(refusal) };
+                        self.answer_socket(socket, turn, outcome);
+                    }
+                }
+                Heard::Nothing => {}
+            }
+        }
+        self.send_device_socket(socket);
+        if self.device_socket(socket).is_some_and(|open| open.is_closing) {
+            self.close_soon(socket);
+        }
+    }
+
+    fn next_request(&mut self, socket: Socket, input: &mut Unread<'_>) -> Option<Heard> {
+        let limits = &self.config.limits;
+        let connection = self.connections.get_mut(socket.0 as usize)?;
+        let State::DeviceSocket(open) = &mut connection.state else { return None };
+        if open.is_closing {
+            return None;
+        }
+        open.is_pinged = false;
+        let payload = |kind, bytes: &[u8]| match check_payload(kind, bytes) {
+            Ok(()) => Heard::Request(Payload::new(kind, bytes)),
+            Err(refusal) => Heard::Bad(refusal),
+        };
+        Some(match open.inbound.poll_deflated(input, End::Server, limits, None) {
+            Ok(None) => return None,
+            Ok(Some(Message::Text(text))) => {
+                let is_json = check_payload(PayloadKind::Json, text.as_bytes()).is_ok();
+                let kind = if is_json { PayloadKind::Json } else { PayloadKind::Text };
+                payload(kind, text.as_bytes())
+            }
+            Ok(Some(Message::Binary(bytes))) => payload(PayloadKind::Bytes, bytes),
+            Ok(Some(Message::Ping(bytes))) => {
+                encode_pong(bytes, &mut open.unsent);
+                Heard::Nothing
+            }
+            Ok(Some(Message::Pong(_))) => Heard::Nothing,
+            Ok(Some(Message::Close(reason))) => {
+                encode_close(reason.map_or(1000, |(code, _)| code), "", &mut open.unsent);
+                open.is_closing = true;
+                Heard::Nothing
+            }
+            Err(error) => {
+                encode_close(error.close_code(), &error.refusal().text, &mut open.unsent);
+                open.is_closing = true;
+                Heard::Nothing
+            }
+        })
+    }
+
+    fn device_socket(&mut self, socket: Socket) -> Option<&mut DeviceSocket> {
+        match &mut self.connection(socket)?.state {
+            State::DeviceSocket(open) => Some(open),
+            _ => None,
+        }
+    }
+
+    /// The turn of the next request, whose answer is to come.
+    fn take_turn(&mut self, socket: Socket) -> Option<u64> {
+        let open = self.device_socket(socket)?;
+        open.answers.push_back(None);
+        Some(open.first + open.answers.len() as u64 - 1)
+    }
+
+    fn ask_by_socket(&mut self, socket: Socket, payload: Payload) {
+        let Some(turn) = self.take_turn(socket) else { return };
+        let serial = self.connection(socket).map_or(0, |open| open.serial);
+        let Some(open) = self.device_socket(socket) else { return };
+        let (name, timeout) = (Arc::clone(&open.name), open.timeout);
+        let (payload, to) = (Arc::new(payload), Recipients::default());
+        let request = Request { topic: topic_of(&name, ""), payload, timeout, to, key: None };
+        let application = name.split('/').next().unwrap_or("").into();
+        let caller = Caller::Socket { socket, serial, turn };
+        self.ask_device(caller, name, request, ("".into(), application));
+    }
+
+    /// Notes what became of the request of a turn, and sends the answers that are due.
+    pub(crate) fn answer_socket(&mut self, socket: Socket, turn: u64, outcome: Outcome) {
+        let Some(open) = self.device_socket(socket) else { return };
+        let mut message = Vec::new();
+        let writer = MessageWriter::begin(&mut message);
+        let opcode = match &outcome.result {
+            Ok((_, payload)) => {
+                message.extend_from_slice(payload.bytes());
+                let is_binary = payload.kind() == PayloadKind::Bytes;
+                if is_binary { Opcode::Binary } else { Opcode::Text }
+            }
+            Err(refusal) => {
+                message.extend_from_slice(refusal_body(refusal).as_bytes());
+                Opcode::Text
+            }
+        };
+        writer.finish(opcode, &mut message);
+        let at = turn.checked_sub(open.first).and_then(|at| usize::try_from(at).ok());
+        if let Some(answer) = at.and_then(|at| open.answers.get_mut(at)) {
+            *answer = Some(message);
+        }
+        while let Some(Some(message)) = open.answers.front_mut().map(Option::take) {
+            open.unsent.extend_from_slice(&message);
+            open.answers.pop_front();
+            open.first += 1;
+        }
+        self.send_device_socket(socket);
+    }
+
+    /// Sends what waits for such a WebSocket.
+    pub(crate) fn send_device_socket(&mut self, socket: Socket) {
+        let connection = self.connections.get_mut(socket.0 as usize);
+        let Some(Connection { state: State::DeviceSocket(open), .. }) = connection else { return };
+        if open.unsent.is_empty() {
+            return;
+        }
+        match self.io.send(socket, &open.unsent) {
+            Sent::Bytes(taken) => drop(open.unsent.drain(..taken)),
+            Sent::Closed => self.drop_connection(socket),
+        }
+    }
+
+    /// Asks an application that was silent whether it is there.
+    pub(crate) fn ping_device_socket(&mut self, socket: Socket) {
+        if let Some(open) = self.device_socket(socket) {
+            open.is_pinged = true;
+            encode_ping(&mut open.unsent);
+            self.send_device_socket(socket);
+        }
+    }
+}
