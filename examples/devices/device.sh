@@ -21,11 +21,10 @@ said=$folder/said
 mkfifo "$said"
 # The key is not among curl's words, where everyone on this machine could read them.
 (umask 077 && printf 'header = "Authorization: Bearer %s"\n' "$TIDEGATE_KEY" >"$folder/key")
-curl='' clock=''
+curl=''
 
 end() {
   [ -z "$curl" ] || { echo D >&3; sleep "$TICK_S"; kill "$curl"; } 2>/dev/null
-  [ -z "$clock" ] || kill "$clock" 2>/dev/null
   rm -rf "$folder"
 }
 trap end EXIT
@@ -42,17 +41,20 @@ answer() {
   esac
 }
 
-# Ticks, and events now and then. Should the script be killed, curl must not be left behind: it would stay attached.
+# Ticks, and events now and then, until a line comes in. Where the input ends instead, the script was killed: then curl
+# must not be left behind, it would stay attached.
 tell() {
   local next=$SECONDS
-  while kill -0 $$ && echo; do
+  while echo; do
     if ((SECONDS >= next)); then
       echo "E$(temperature)"
       next=$((SECONDS + EVENT_S))
     fi
-    sleep "$TICK_S"
+    read -rt "$TICK_S"
+    case $? in 0) return ;; 1) break ;; esac # Otherwise it was the time.
   done
-  kill -0 $$ || { kill "$curl"; rm -rf "$folder"; }
+  kill "$curl"
+  rm -rf "$folder"
 }
 
 pause=1
@@ -64,8 +66,7 @@ while true; do
     "$server/v1/devices/attach?application=$application&device=$device&framing=lines&heartbeat_ms=10000" \
     <&3 >"$folder/heard" &
   curl=$!
-  tell >&3 2>/dev/null &
-  clock=$!
+  exec 4> >(tell >&3 2>/dev/null)
   code=''
   while IFS= read -r line; do
     rest=${line:1}
@@ -76,7 +77,7 @@ while true; do
         ;;
       Q*)
         # In a process of its own: a slow request holds nobody up.
-        { if text=$(answer "${rest:4}"); then echo "A${rest:0:4}$text"; else echo "N${rest:0:4}$text"; fi >&3; } &
+        { if text=$(answer "${rest:4}"); then echo "A${rest:0:4}$text"; else echo "N${rest:0:4}$text"; fi >&3; } 4>&- &
         ;;
       C*)
         echo "closed $rest"
@@ -85,9 +86,11 @@ while true; do
       *) echo "refused $line" ;;
     esac
   done <"$folder/heard"
-  kill "$clock" "$curl" 2>/dev/null
-  wait "$clock" "$curl" 2>/dev/null
-  curl='' clock=''
+  echo >&4
+  exec 4>&-
+  kill "$curl" 2>/dev/null
+  wait "$curl" 2>/dev/null
+  curl=''
   # What was said to a server that is gone is not for the next one.
   exec 3>&-
   rm "$said" "$folder/heard"

@@ -120,9 +120,9 @@ class Reader:
 class Program:
     """An example that runs; what it prints, line by line."""
 
-    def __init__(self, server, name, command):
+    def __init__(self, server, name, command, folder):
         self.name = name
-        environment = {**os.environ, "TIDEGATE_KEY": DEVICE_KEY, "no_proxy": "*"}
+        environment = {**os.environ, "TIDEGATE_KEY": DEVICE_KEY, "TMPDIR": str(folder), "no_proxy": "*"}
         options = {"stdout": subprocess.PIPE, "text": True, "env": environment, "start_new_session": True}
         self.process = subprocess.Popen([str(word) for word in command], **options)
         self.lines = []
@@ -151,7 +151,7 @@ def programs(server, device_c, *kinds):
     with contextlib.ExitStack() as stack:
         running = []
         for kind in kinds:
-            running.append(Program(server, kind, commands[kind]))
+            running.append(Program(server, kind, commands[kind], device_c.parent))
             stack.callback(running[-1].end)
         yield running
 
