@@ -38,6 +38,8 @@ pub struct Principal {
     pub handle: Vec<Selector>,
     /// Whether it is exempt from the lists above.
     pub everything: bool,
+    /// Where it may not publish, ask or answer all the same.
+    pub except: Vec<Selector>,
     /// How much each of its sessions is sent at most.
     pub rates: Rates,
 }
@@ -51,6 +53,7 @@ impl Principal {
             subscribe: Vec::new(),
             handle: Vec::new(),
             everything: true,
+            except: Vec::new(),
             rates: Rates::default(),
         }
     }
@@ -65,6 +68,8 @@ impl Principal {
             Action::Subscribe => &self.subscribe,
             Action::Handle => &self.handle,
         };
-        self.everything || allowed.iter().any(|wide| wide.covers(selector))
+        let is_excepted = action != Action::Subscribe
+            && self.except.iter().any(|except| except.overlaps(selector));
+        !is_excepted && (self.everything || allowed.iter().any(|wide| wide.covers(selector)))
     }
 }

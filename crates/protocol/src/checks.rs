@@ -2,8 +2,9 @@
 
 use model::{Limits, TopicName};
 
-use crate::http::{BodyReader, parse_head};
-use crate::native::{Undecoded, binary, json};
+use crate::device;
+use crate::http::{BodyReader, MessageFraming, MessageReader, Said, parse_head};
+use crate::native::{EventId, Undecoded, binary, decode_commands, decode_opening, json};
 use crate::websocket::{Deflater, FrameError, Inbound, Inflater, Role, Unread, WINDOW_BITS};
 
 fn limits() -> Limits {
@@ -48,6 +49,58 @@ pub fn check_websocket(bytes: &[u8], pieces: &[usize]) {
     let mut deflater = Deflater::new(1, WINDOW_BITS);
     let compressed = deflater.deflate(bytes);
     assert_eq!(Inflater::default().inflate(compressed, bytes.len()), Ok(bytes));
+}
+
+/// The messages of an open body, and what ended it.
+fn hear_device(bytes: &[u8], pieces: &[usize], framing: MessageFraming) -> Vec<String> {
+    let (mut reader, mut told, mut at) = (MessageReader::new(framing), Vec::new(), 0);
+    let mut pieces = pieces.iter().copied().chain(std::iter::repeat(usize::MAX));
+    while at < bytes.len() {
+        let count = pieces.next().unwrap_or(usize::MAX).clamp(1, bytes.len() - at);
+        let mut input = &bytes[at..at + count];
+        at += count;
+        loop {
+            match reader.poll(&mut input, 60) {
+                Ok(Some(Said::Message(message))) => {
+                    told.push(format!("{:?}", device::decode(&message)))
+                }
+                Ok(Some(Said::End)) => {
+                    told.push("end".into());
+                    return told;
+                }
+                Ok(None) => break,
+                Err(refusal) => {
+                    told.push(format!("{:?}", refusal.code));
+                    return told;
+                }
+            }
+        }
+    }
+    told
+}
+
+/// How a device's bytes are cut into pieces changes nothing.
+pub fn check_device(bytes: &[u8], pieces: &[usize]) {
+    for framing in [MessageFraming::Chunks, MessageFraming::Lines] {
+        assert_eq!(hear_device(bytes, pieces, framing), hear_device(bytes, &[], framing));
+    }
+}
+
+/// A target that opens a session, and a body of commands: read or refused, never more. An id of an event is
+/// written as it was read.
+pub fn check_opening(bytes: &[u8]) {
+    let limits = limits();
+    let text = String::from_utf8_lossy(bytes);
+    let target: String = text.chars().filter(|letter| letter.is_ascii_graphic()).collect();
+    let head = format!("GET /v1/sse?{target} HTTP/1.1\r\nLast-Event-ID: {target}\r\n\r\n");
+    if let Ok(Some((head, _))) = parse_head(head.as_bytes(), &limits) {
+        // Either is right; it must not panic.
+        let _ = decode_opening(&head, &limits);
+    }
+    if let Some(id) = EventId::parse(&text) {
+        assert_eq!(EventId::parse(&id.to_string()), Some(id));
+    }
+    let _ = decode_commands(bytes, &limits);
 }
 
 /// A request head is whole from one byte on and not before; its body is read alike in any pieces.
@@ -147,6 +200,8 @@ mod tests {
             pieces in prop::collection::vec(1usize..20, 0..20),
         ) {
             check_http(text.as_bytes(), &pieces);
+            check_device(text.as_bytes(), &pieces);
+            check_opening(text.as_bytes());
         }
 
         #[test]
@@ -167,6 +222,8 @@ mod tests {
             check_binary_commands(&bytes);
             check_server_message(&bytes);
             check_http(&bytes, &[]);
+            check_device(&bytes, &[3, 1, 4]);
+            check_opening(&bytes);
         }
 
         #[test]

@@ -20,7 +20,7 @@ pub struct Access {
 
 impl Access {
     /// The rules that `config` spells out.
-    pub fn new(config: &AccessConfig) -> Self {
+    pub fn new(config: &AccessConfig, has_applications: bool) -> Self {
         let anonymous = match config.anonymous {
             Anonymous::All => Some(Principal::unlimited("anonymous")),
             Anonymous::Read => Some(Principal {
@@ -30,7 +30,10 @@ impl Access {
             }),
             Anonymous::None => None,
         };
-        let anonymous = anonymous.map(|it| Principal { rates: config.anonymous_rates, ..it });
+        // Nobody speaks to devices, or for them, without a key or a token.
+        let except = if has_applications { devices() } else { Vec::new() };
+        let anonymous =
+            anonymous.map(|it| Principal { rates: config.anonymous_rates, except, ..it });
         let tokens = config
             .tokens
             .iter()
@@ -77,6 +80,10 @@ impl Access {
     }
 }
 
+fn devices() -> Vec<Selector> {
+    vec![Selector::parse("devices/#", &Limits::default()).expect("a valid selector")]
+}
+
 fn everything() -> Vec<Selector> {
     let limits = Limits::default();
     ["#", "$server/#"]
@@ -93,7 +100,7 @@ mod tests {
     #[test]
     fn anonymous_readers_read_and_do_not_publish() {
         let config = AccessConfig { anonymous: Anonymous::Read, ..AccessConfig::default() };
-        let access = Access::new(&config);
+        let access = Access::new(&config, false);
         let principal = access.principal(None).expect("anonymous is welcome");
         let all = Selector::parse("a/#", &Limits::default()).expect("valid");
         assert!(principal.may(Action::Subscribe, &all) && !principal.may(Action::Publish, &all));
@@ -104,7 +111,7 @@ mod tests {
     fn a_page_of_this_host_is_no_foreigner() {
         let config =
             AccessConfig { origins: vec!["https://a.example".into()], ..AccessConfig::default() };
-        let access = Access::new(&config);
+        let access = Access::new(&config, false);
         assert!(access.origin_allowed("http://localhost:8470", "localhost:8470"));
         assert!(access.origin_allowed("https://a.example", "localhost:8470"));
         assert!(!access.origin_allowed("https://b.example", "localhost:8470"));

@@ -317,7 +317,7 @@ impl<I: Io> Shard<I> {
             let application = attached.application;
             match attached.reader.poll(&mut input, bytes_max) {
                 Ok(None) => return,
-                Ok(Some(Said::End)) => return self.drop_connection(socket),
+                Ok(Some(Said::End)) => return self.end_attachment(socket),
                 Ok(Some(Said::Message(message))) => {
                     self.statistics.of(application).bytes_up += message.len() as u64;
                     match decode(&message) {
@@ -334,7 +334,7 @@ impl<I: Io> Shard<I> {
         let bytes_max = self.config.limits.payload_bytes_max;
         match *says {
             DeviceSays::Heartbeat => {}
-            DeviceSays::Detach => self.drop_connection(socket),
+            DeviceSays::Detach => self.end_attachment(socket),
             DeviceSays::Answer(number, bytes) => {
                 let payload = payload_of(None, bytes, bytes_max);
                 let result = payload.map(Arc::new).map_err(|refusal| refusal.text.into());
@@ -392,7 +392,19 @@ impl<I: Io> Shard<I> {
             return false;
         };
         if attached.is_closing {
-            return false;
+            let text = "cannot ask the device: its attachment is ending; ask again later";
+            let refusal = Refusal::new(Code::DeviceGone, text);
+            self.requests_under_way.take_back(request, refusal, now);
+            return true;
+        }
+        let is_line = attached.reader.framing() == MessageFraming::Chunks
+            || !asked.payload.bytes().iter().any(|byte| matches!(byte, b'\n' | b'\r'));
+        if !is_line {
+            let text = "cannot ask the device: it reads lines, and the payload has a line break; send it without, or \
+                        attach the device with framing=chunks";
+            let refusal = Refusal::new(Code::BadPayload, text);
+            self.requests_under_way.take_back(request, refusal, now);
+            return true;
         }
         if attached.unsent.len() > unsent_max {
             let text = "cannot ask the device now: device_unsent_bytes_max bytes wait for its connection; ask \
@@ -431,6 +443,15 @@ impl<I: Io> Shard<I> {
         attached.is_closing = true;
         let framing = attached.reader.framing();
         append(ServerSays::Closing(&refusal_body(refusal)), framing, &mut attached.unsent);
+        encode_last_chunk(&mut attached.unsent);
+        self.send_device(socket);
+        self.close_soon(socket);
+    }
+
+    /// Ends an attachment that the device wants no more.
+    fn end_attachment(&mut self, socket: Socket) {
+        let Some(attached) = self.attached(socket).filter(|it| !it.is_closing) else { return };
+        attached.is_closing = true;
         encode_last_chunk(&mut attached.unsent);
         self.send_device(socket);
         self.close_soon(socket);

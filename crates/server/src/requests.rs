@@ -155,7 +155,7 @@ impl<I: Io> Shard<I> {
         &mut self,
         caller: Caller,
         from: String,
-        principal: &Principal,
+        by: &Principal,
         request: Request,
     ) -> Result<(), Refusal> {
         if request.topic.as_str() == PING_TOPIC {
@@ -164,9 +164,16 @@ impl<I: Io> Shard<I> {
             self.tell_outcome(caller, outcome, false);
             return Ok(());
         }
-        Self::check_publish(principal, &request.topic)?;
+        Self::check_publish(by, &request.topic)?;
         if let Some(name) = &request.to.device {
-            let (name, principal) = (name.as_ref().into(), principal.name.as_str().into());
+            let Recipients { session, principal, filter, all, .. } = &request.to;
+            let chooses = session.is_some() || principal.is_some() || filter.is_some() || *all;
+            if chooses || request.key.is_some() {
+                let text = "cannot ask a device with `session`, `principal`, `filter`, `all` or `key`: it is one, and \
+                            remembers nothing; leave them out";
+                return Err(Refusal::new(Code::BadCommand, text));
+            }
+            let (name, principal) = (name.as_ref().into(), by.name.as_str().into());
             self.ask_device(caller, name, request, (from.into(), principal));
             return Ok(());
         }
@@ -182,7 +189,7 @@ impl<I: Io> Shard<I> {
                 filter.accepts(&known.session, &known.principal, client)
             })
         };
-        let from = (from.into(), principal.name.as_str().into());
+        let from = (from.into(), by.name.as_str().into());
         self.requests_under_way.ask(caller, request, from, &accepts, self.now.elapsed);
         Ok(())
     }

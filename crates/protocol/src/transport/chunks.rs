@@ -64,7 +64,7 @@ impl MessageReader {
     /// # Errors
     /// A chunk that breaks RFC 9112, or a message of more than `bytes_max`.
     pub fn poll(&mut self, input: &mut &[u8], bytes_max: usize) -> Result<Option<Said>, Refusal> {
-        if let Some(line) = self.take_line() {
+        if let Some(line) = self.take_line(bytes_max)? {
             return Ok(Some(Said::Message(line)));
         }
         while let Some((&byte, rest)) = input.split_first() {
@@ -83,13 +83,14 @@ impl MessageReader {
                     let left = left - count as u32;
                     self.state = if left == 0 { State::DataEnd(2) } else { State::Data(left) };
                     self.part.extend_from_slice(data);
-                    if self.part.len() > bytes_max {
-                        return Err(too_large(bytes_max));
-                    }
-                    if self.framing == MessageFraming::Chunks && left == 0 {
-                        return Ok(Some(Said::Message(std::mem::take(&mut self.part))));
-                    }
-                    if let Some(line) = self.take_line() {
+                    if self.framing == MessageFraming::Chunks {
+                        if self.part.len() > bytes_max {
+                            return Err(too_large(bytes_max));
+                        }
+                        if left == 0 {
+                            return Ok(Some(Said::Message(std::mem::take(&mut self.part))));
+                        }
+                    } else if let Some(line) = self.take_line(bytes_max)? {
                         return Ok(Some(Said::Message(line)));
                     }
                 }
@@ -107,12 +108,16 @@ impl MessageReader {
     }
 
     /// The first whole line of what is here, where messages are lines.
-    fn take_line(&mut self) -> Option<Vec<u8>> {
+    fn take_line(&mut self, bytes_max: usize) -> Result<Option<Vec<u8>>, Refusal> {
         if self.framing == MessageFraming::Chunks {
-            return None;
+            return Ok(None);
         }
         loop {
-            let end = self.part.iter().position(|byte| *byte == b'\n')?;
+            let end = self.part.iter().position(|byte| *byte == b'\n');
+            if end.unwrap_or(self.part.len()) > bytes_max {
+                return Err(too_large(bytes_max));
+            }
+            let Some(end) = end else { return Ok(None) };
             let mut line: Vec<u8> = self.part.drain(..=end).collect();
             if self.part.is_empty() {
                 self.part = Vec::new();
@@ -122,7 +127,7 @@ impl MessageReader {
                 line.pop();
             }
             if !line.is_empty() {
-                return Some(line);
+                return Ok(Some(line));
             }
         }
     }

@@ -185,8 +185,10 @@ impl Reader<'_> {
                 "access" => self.access(value, &classes, &mut config)?,
                 "classes" => {}
                 "applications" => {
-                    for application in self.tables(path, value)? {
-                        config.applications.push(self.application(application)?);
+                    for (table, at) in self.tables(path, value)? {
+                        let new = self.application((table, at))?;
+                        self.check_application(&config.applications, &new, at)?;
+                        config.applications.push(new);
                     }
                 }
                 "topics" => {
@@ -384,6 +386,30 @@ impl Reader<'_> {
             return Err(self.error(at, "applications", text.into()));
         }
         Ok(it)
+    }
+
+    /// Whether an application can be told from those before it.
+    fn check_application(
+        &self,
+        known: &[ApplicationConfig],
+        new: &ApplicationConfig,
+        at: usize,
+    ) -> Result<(), ConfigError> {
+        let ids: Vec<&str> = new.keys.iter().map(|key| key.id.as_str()).collect();
+        let has_twice = |at: usize| ids[at + 1..].contains(&ids[at]);
+        let others = known.iter().flat_map(|other| &other.keys).map(|key| &key.key);
+        let mut keys: Vec<&String> = others.chain(new.keys.iter().map(|key| &key.key)).collect();
+        keys.sort_unstable();
+        let text = if known.iter().any(|other| other.id == new.id) {
+            "two applications have the same `id`; rename one"
+        } else if (0..ids.len()).any(has_twice) {
+            "two keys of the application have the same `id`; rename one"
+        } else if keys.windows(2).any(|pair| pair[0] == pair[1]) {
+            "the same `key` stands twice: nobody could tell whose it is; make another one"
+        } else {
+            return Ok(());
+        };
+        Err(self.error(at, "applications", text.into()))
     }
 
     fn application_key(&self, (table, at): (&Table<'_>, usize)) -> Result<KeyConfig, ConfigError> {
@@ -691,6 +717,15 @@ mod tests {
 
     #[test]
     fn errors_name_line_key_and_cure() {
+        let twice = |one: &str, other: &str, id: &str, key: &str| {
+            let application = |name: &str, key: &str| {
+                format!(
+                    "[[applications]]\nid = \"{name}\"\n[[applications.keys]]\nid = \"{id}\"\n\
+                     key = \"{key}\"\nroles = [\"device\"]\n"
+                )
+            };
+            application(one, "one key, 16 letters") + &application(other, key)
+        };
         let cases = [
             (
                 "[engine]\nshard = 2",
@@ -707,6 +742,8 @@ mod tests {
             ("[[topics]]\nselector = \"a//b\"", "the level at byte 2 is empty"),
             ("[limits]\npayload_byte_max = 1", "did you mean `payload_bytes_max`?"),
             ("[server", "t.toml:1: "),
+            (&twice("a", "b", "k", "one key, 16 letters"), "stands twice"),
+            (&twice("a", "a", "k", "another, 16 letters"), "the same `id`"),
         ];
         for (text, part) in cases {
             let error = parse(text, "t.toml").expect_err(text).to_string();

@@ -13,7 +13,8 @@ const APPLICATION_KEY: &str = "application-key-0123456789";
 
 fn node(engine: &str, limits: &str) -> Node {
     Node::start(&format!(
-        "[engine]\n{engine}\n[limits]\n{limits}\n[[applications]]\nid = \"meters\"\n\
+        "[engine]\n{engine}\n[[access.tokens]]\ntoken = \"t\"\nname = \"desk\"\n\
+         publish = [\"devices/#\"]\n[limits]\n{limits}\n[[applications]]\nid = \"meters\"\n\
          [[applications.keys]]\nid = \"d\"\nkey = \"{DEVICE_KEY}\"\nroles = [\"device\"]\n\
          [[applications.keys]]\nid = \"a\"\nkey = \"{APPLICATION_KEY}\"\nroles = [\"application\"]\n\
          [[applications.keys]]\nid = \"m\"\nkey = \"admin-key-0123456789\"\nroles = [\"admin\"]\n"
@@ -257,6 +258,14 @@ fn a_session_asks_devices_too() {
     on_both_layouts(|node| {
         let mut device = Device::attach(node, "d1");
         let mut peer = node.socket();
+        let anybody = json!({"id":1,"type":"request","device":"meters/d1","data":1});
+        assert_eq!(peer.ask(&anybody)["code"], 4301, "not without a token");
+        let for_it = json!({"id":2,"type":"publish","topic":"devices/meters/d1/events","data":1});
+        assert_eq!(peer.ask(&for_it)["code"], 4301, "nor for the device");
+        let mut peer = node.socket();
+        peer.ask(&json!({"id":1,"type":"hello","token":"t"}));
+        let keyed = json!({"id":1,"type":"request","device":"meters/d1","data":1,"key":"k"});
+        assert_eq!(peer.ask(&keyed)["code"], 4200);
         peer.say(&json!({"id":1,"type":"request","device":"meters/d1","data":{"read":true}}));
         device.answer(|body| format!("[{body}]"));
         let response = peer.hear();

@@ -1,0 +1,7 @@
+//! What devices say.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: (&[u8], Vec<u8>)| {
+    let pieces: Vec<usize> = input.1.iter().map(|piece| usize::from(*piece)).collect();
+    protocol::checks::check_device(input.0, &pieces);
+});
