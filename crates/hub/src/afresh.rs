@@ -135,8 +135,14 @@ impl<E: Encoder> Hub<E> {
         let &Afresh { session, topic, wanted, .. } = afresh;
         let audiences = session.memberships.iter().map(|membership| membership.audience);
         let reader = audiences.into_iter().find(|audience| self.is_read_by(topic, *audience));
+        let sequence = publication.sequence();
+        let is_replaced = wanted.conflates_after < sequence && sequence < topic.head;
         if reader.is_some_and(|reader| !self.accepts(reader, wanted.topic, publication)) {
             builder.filtered(step);
+        } else if is_replaced
+            && reader.is_some_and(|reader| self.skips_afresh(session, reader, wanted.topic))
+        {
+            builder.replaced(step);
         } else {
             self.tell_whole(session, topic, publication, step, builder);
         }

@@ -365,7 +365,16 @@ impl<E: Encoder> Hub<E> {
                         let after = replay.done.get(&topic).map_or(after, |done| after.max(*done));
                         let (gap, reason, announce) = (None, GapReason::Lagged, false);
                         let recovered = None;
-                        replay.add(ReplayTopic { topic, after, gap, reason, announce, recovered });
+                        let conflates_after = after;
+                        replay.add(ReplayTopic {
+                            topic,
+                            after,
+                            conflates_after,
+                            gap,
+                            reason,
+                            announce,
+                            recovered,
+                        });
                     }
                     for membership in &mut session.memberships {
                         let lag = lags.iter().find(|lag| lag.audience == membership.audience);

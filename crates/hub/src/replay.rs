@@ -35,6 +35,8 @@ pub(crate) struct ReplayTopic {
     pub topic: TopicIndex,
     /// Everything up to here was taken, or is not wanted.
     pub after: Sequence,
+    /// Of what came after this, a reader that conflates is told the newest only.
+    pub conflates_after: Sequence,
     /// A gap known beforehand, to be told first; it ends at `after`.
     pub gap: Option<ReplayGap>,
     /// Why publications after `after` would be missing, should history not reach back to it.

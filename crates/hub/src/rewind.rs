@@ -8,6 +8,7 @@ use crate::history::{History, Place};
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
 use crate::replay::{ReplayGap, ReplayTopic};
+use crate::session::Session;
 
 impl<E: Encoder> Hub<E> {
     /// Where the recent deliveries no longer reach back to a session's cursor, has it read its
@@ -19,7 +20,10 @@ impl<E: Encoder> Hub<E> {
             .memberships
             .iter()
             .filter_map(|membership| Some((membership.audience, membership.cursor()?)))
-            .filter(|(_, cursor)| !self.deliveries.reaches_back_to(*cursor))
+            .filter(|(audience, cursor)| {
+                !self.deliveries.reaches_back_to(*cursor)
+                    || self.is_far_behind(index, *audience, *cursor)
+            })
             .collect();
         let newest = self.deliveries.newest();
         for (audience, cursor) in lapped {
@@ -37,6 +41,37 @@ impl<E: Encoder> Hub<E> {
         if replay.is_some_and(|replay| replay.todo.len() > topics_max) {
             self.close_slow(index, "it fell behind on more topics than replay_topics_max");
         }
+    }
+
+    /// Whether a session that conflates is so far behind that going through the deliveries in order would starve
+    /// its busiest topics: each of their publications is replaced before its turn comes. Read afresh, every
+    /// topic has its turn.
+    fn is_far_behind(&self, index: SessionIndex, audience: AudienceIndex, cursor: u64) -> bool {
+        const NEAR: u64 = 256;
+        const FAR: u64 = 1_024;
+        let session = self.sessions.at(index);
+        let conflation = self.options_of(audience).conflation;
+        // Reading afresh costs a look at each topic; how many there are is known from the last time.
+        let known = session.replay.as_ref().map_or(0, |replay| replay.done.len() as u64);
+        let far = if known == 0 { FAR } else { NEAR.max(2 * known) };
+        self.deliveries.newest() - cursor > far
+            && session.replay.as_ref().is_none_or(|replay| replay.todo.is_empty())
+            && (session.throttle.is_some()
+                || matches!(conflation, Conflation::Lagging | Conflation::Always))
+    }
+
+    /// Whether what is replaced by a newer publication may be left out when a topic is read afresh.
+    pub(crate) fn skips_afresh(
+        &self,
+        session: &Session,
+        audience: AudienceIndex,
+        topic: TopicIndex,
+    ) -> bool {
+        let mode = self.mode_for(session, audience, topic);
+        let policy = self.policy(self.topics.at(topic).policy);
+        matches!(mode, Conflation::Lagging | Conflation::Always)
+            && policy.conflation_key.is_none()
+            && !self.has_filter(audience)
     }
 
     fn rewind_topic(
@@ -69,9 +104,7 @@ impl<E: Encoder> Hub<E> {
         };
         let policy = self.policy(topic.policy);
         let mode = self.mode_for(self.sessions.at(index), audience, topic_index);
-        let skips = matches!(mode, Conflation::Lagging | Conflation::Always)
-            && policy.conflation_key.is_none()
-            && !self.has_filter(audience);
+        let skips = self.skips_afresh(self.sessions.at(index), audience, topic_index);
         let lost = |to| (to, Some(ReplayGap { from: None, reason: GapReason::Lagged }));
         let (after, gap) = match place {
             Place::After(after) | Place::Lost(after) if skips => {
@@ -95,7 +128,9 @@ impl<E: Encoder> Hub<E> {
         let audience = self.audiences.at(audience);
         let announce = !audience.selects_plainly(topic.name.as_str());
         let (topic, reason) = (topic_index, GapReason::Lagged);
-        let wanted = ReplayTopic { topic, after, gap, reason, announce, recovered: None };
+        let (conflates_after, recovered) = (after, None);
+        let wanted =
+            ReplayTopic { topic, after, conflates_after, gap, reason, announce, recovered };
         let replay = self.sessions.at_mut(index).replay.get_or_insert_default();
         replay.done.remove(&topic_index);
         replay.add_new([wanted]);

@@ -432,7 +432,8 @@ impl<E: Encoder> Hub<E> {
         let described = SubscribedTopic { start: after, recovered, ..self.describe(index) };
         let reason = GapReason::History;
         let announce = false;
-        (ReplayTopic { topic: index, after, gap, reason, announce, recovered }, described)
+        let (topic, conflates_after) = (index, topic.head);
+        (ReplayTopic { topic, after, conflates_after, gap, reason, announce, recovered }, described)
     }
 
     /// The place after which a topic's publications are not older than a moment, or why some of them cannot be
