@@ -1,204 +1,174 @@
-//! The client: one connection at a time, subscriptions that survive it.
+//! The client: one connection at a time; subscriptions, handlings and commands that survive it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use model::{
-    Acknowledge, Code, Command, CommandId, DeltaKind, Draft, Event, Gap, Hello, Position, Publish,
-    Rates, Refusal, Selector, Subscribe, SubscriberName, TopicName, Unsubscribe,
+    Acknowledge, Asked, Code, Command, CommandId, Draft, Event, Handle, HistoryQuery, Payload,
+    Position, Publish, Refusal, Request, Respond, Subscribe, SubscriberName, TopicName,
 };
-use protocol::native::ServerRecord;
+use protocol::native::{ServerRecord, binary, check_payload};
 
 use crate::backoff::Backoff;
-use crate::connection::{ConnectError, Connection};
-use crate::subscriptions::{SubscriptionState, Subscriptions};
-use crate::tracker::{Message, Told, Tracker};
-
-/// How a client connects.
-#[derive(Clone, Debug, Default)]
-pub struct ClientOptions {
-    /// A token from the server's configuration.
-    pub token: Option<String>,
-    /// The client's own name, for the server's logs.
-    pub name: Option<String>,
-    /// How much the server should send at most.
-    pub rates: Rates,
-    /// Makes masks, keys and pauses; two clients should not have the same.
-    pub seed: u64,
-}
-
-/// What a client tells its user.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Update {
-    /// A publication.
-    Message(Message),
-    /// Publications that cannot be had any more.
-    Gap(Gap),
-    /// After a break: whether everything since then follows.
-    Resumed {
-        /// Which topic.
-        topic: TopicName,
-        /// False if a gap comes first.
-        recovered: bool,
-    },
-    /// How far this client is behind, in milliseconds; 0 once it is not any more.
-    Lag(u64),
-    /// The server ended these subscriptions, because this client was too far behind.
-    TakenAway(Vec<Selector>),
-    /// A publish was acknowledged.
-    Published {
-        /// Which one, as `publish` answered.
-        id: CommandId,
-        /// Its place.
-        position: Position,
-    },
-    /// Positions of a named subscriber are on disk.
-    Acknowledged {
-        /// Which command, as `acknowledge` answered.
-        id: CommandId,
-    },
-    /// A command was refused.
-    Refused {
-        /// Which one, if that is known.
-        id: Option<CommandId>,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// The connection broke, or could not be opened; the next attempt is after the pause.
-    Disconnected {
-        /// Why.
-        why: String,
-        /// How long until the next attempt.
-        pause: Duration,
-    },
-}
+use crate::calls::{AfterBreak, Calls};
+use crate::connection::Connection;
+use crate::errors::{ClientError, ErrorCode};
+use crate::handlings::{HandlingId, Handlings, Refused, Ticket};
+use crate::nodes::{After, Nodes};
+use crate::options::ClientOptions;
+use crate::subscriptions::{SubscriptionId, SubscriptionState, Subscriptions};
+use crate::update::Update;
 
 /// What a client is at.
 #[derive(Debug)]
 enum State {
     Connected(Box<Connection>),
-    Waiting { until: Instant },
+    Waiting {
+        until: Instant,
+    },
+    /// The server said that trying again as it is would be useless.
+    Stopped,
 }
 
 /// A connection to a server that comes back when it breaks.
 #[derive(Debug)]
 pub struct Client {
-    url: String,
     options: ClientOptions,
+    nodes: Nodes,
     state: State,
     backoff: Backoff,
-    tracker: Tracker,
     subscriptions: Subscriptions,
-    /// Publishes that were not acknowledged yet: sent again, with their key, after a break.
-    unanswered: HashMap<CommandId, TopicName>,
+    handlings: Handlings,
+    calls: Calls,
     next_id: u64,
     updates: VecDeque<Update>,
-    retry_after: Duration,
-    /// When the server was last heard, and whether it was pinged since.
-    heard_at: Instant,
+    /// What the server said before it closed, and how long to stay away.
+    closing: Option<(ClientError, Duration)>,
+    /// When the server counts as silent, and whether it was pinged since it was heard.
+    due_at: Instant,
     is_pinged: bool,
 }
 
-/// Silence after which the server is pinged, and as long again until it counts as gone.
-const SILENCE: Duration = Duration::from_secs(30);
+/// Silence after which the server is pinged.
+const SILENCE: Duration = Duration::from_secs(25);
+/// How long it then has to be heard.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+/// How many tokens in a row may be refused before the first connection is given up.
+const TOKENS_MAX: usize = 8;
 
 impl Client {
-    /// Connects for the first time.
+    /// Connects for the first time, to the first node that serves.
     ///
     /// # Errors
-    /// The server cannot be reached, or refuses. Later breaks are mended by the client itself.
-    pub fn connect(url: &str, options: ClientOptions) -> Result<Self, ConnectError> {
+    /// None can be reached, or the server refuses. Later breaks are mended by the client itself.
+    pub fn connect(url: &str, options: ClientOptions) -> Result<Self, ClientError> {
+        let mut urls = vec![url.to_owned()];
+        urls.extend(options.other_urls.iter().cloned());
         let mut client = Self {
-            url: url.into(),
+            nodes: Nodes::new(urls, options.token.clone()),
             backoff: Backoff::new(options.seed),
             options,
             state: State::Waiting { until: Instant::now() },
-            tracker: Tracker::default(),
             subscriptions: Subscriptions::default(),
-            heard_at: Instant::now(),
-            is_pinged: false,
-            unanswered: HashMap::new(),
+            handlings: Handlings::default(),
+            calls: Calls::default(),
             next_id: 1,
             updates: VecDeque::new(),
-            retry_after: Duration::ZERO,
+            closing: None,
+            due_at: Instant::now(),
+            is_pinged: false,
         };
-        client.open()?;
+        client.connect_first()?;
         Ok(client)
     }
 
-    fn open(&mut self) -> Result<(), ConnectError> {
-        let seed = self.options.seed.wrapping_add(self.next_id);
-        let connection = Connection::open(&self.url, self.options.token.as_deref(), seed)?;
+    fn connect_first(&mut self) -> Result<(), ClientError> {
+        let (mut nodes_tried, mut tokens_tried) = (0, 0);
+        loop {
+            let Err(error) = self.open() else { return Ok(()) };
+            match self.nodes.handle_failure(&error) {
+                After::NextNode => nodes_tried += 1,
+                After::SameNode => tokens_tried += 1,
+                After::GiveUp => return Err(error),
+            }
+            if nodes_tried == self.nodes.count() || tokens_tried == TOKENS_MAX {
+                return Err(error);
+            }
+        }
+    }
+
+    fn open(&mut self) -> Result<(), ClientError> {
+        let token = self.nodes.token()?;
+        let client = self.options.name.clone();
+        let rates = self.options.rates;
+        let hello = model::Hello { token, client, batch: true, fragments: true, rates };
+        let seed = self.options.seed.wrapping_add(self.take_id().0);
+        let connection = Connection::open(self.nodes.url(), hello, seed)?;
         self.state = State::Connected(Box::new(connection));
         self.backoff.reset();
-        self.retry_after = Duration::ZERO;
-        (self.heard_at, self.is_pinged) = (Instant::now(), false);
-        let hello = Hello {
-            token: None,
-            client: self.options.name.clone(),
-            batch: true,
-            fragments: true,
-            rates: self.options.rates,
-        };
-        self.say(&Command::Hello(hello));
-        let wanted = self.subscriptions.wanted(&self.tracker.positions());
-        for (index, subscribe) in wanted.into_iter().enumerate() {
-            let id = self.say(&Command::Subscribe(subscribe));
-            self.subscriptions.handle_asked(index, id);
-        }
+        self.handle_heard();
+        self.nodes.handle_connected();
+        self.subscriptions.handle_connected();
+        self.handlings.handle_connected();
+        self.calls.handle_connected();
+        self.drive();
         Ok(())
     }
 
+    /// Whether there is a connection now.
+    pub fn is_connected(&self) -> bool {
+        matches!(self.state, State::Connected(_))
+    }
+
+    /// Tries now: ends a pause between attempts, or asks a server that seems to be there for a sign of life.
+    pub fn nudge(&mut self) {
+        match &mut self.state {
+            State::Waiting { until } => *until = Instant::now(),
+            State::Connected(_) if !self.is_pinged => self.ask_for_life(),
+            State::Connected(_) | State::Stopped => {}
+        }
+    }
+
     /// Subscribes, now and after every break. Publications come out of [`Client::next`].
-    pub fn subscribe(&mut self, subscribe: Subscribe) {
-        if subscribe.options.delta != DeltaKind::None {
-            self.tracker.expect_deltas();
-        }
-        let id = self.say(&Command::Subscribe(subscribe.clone()));
-        let is_connected = matches!(self.state, State::Connected(_));
-        self.subscriptions.add(subscribe, is_connected.then_some(id));
-    }
-
-    /// Ends a subscription; `selector` as it was subscribed. Answers whether there was one.
-    pub fn unsubscribe(&mut self, selector: &Selector) -> bool {
-        let is_known = self.subscriptions.remove(selector);
-        if is_known {
-            let selectors = vec![selector.clone()];
-            self.say(&Command::Unsubscribe(Unsubscribe { selectors }));
-        }
-        is_known
-    }
-
-    /// What the subscription with `selector` is at; `None` if there is none (any more).
-    pub fn subscription(&self, selector: &Selector) -> Option<SubscriptionState> {
-        self.subscriptions.state(selector)
-    }
-
-    /// Publishes; `Update::Published` or `Update::Refused` with the same id tells what became of
-    /// it. If the connection breaks before, it is `Update::Refused` with `Code::NotKept`.
-    pub fn publish(&mut self, draft: Draft) -> CommandId {
-        let topic = draft.topic.clone();
-        let id = self.say(&Command::Publish(Publish { draft }));
-        if matches!(self.state, State::Connected(_)) {
-            self.unanswered.insert(id, topic);
-        } else {
-            self.refuse_unsent(id);
-        }
+    ///
+    /// Subscriptions that overlap share what the server sends: the options of the newest go for all of them.
+    pub fn subscribe(&mut self, subscribe: Subscribe) -> SubscriptionId {
+        let id = self.subscriptions.add(subscribe);
+        self.drive();
         id
     }
 
-    /// Tells the server how far the subscriber called `name` came, so that a later
-    /// [`Subscribe`] under that name starts there; `Update::Acknowledged` or `Update::Refused` with
-    /// the same id follows. Nothing does if the connection breaks before: acknowledge again.
-    pub fn acknowledge(
-        &mut self,
-        name: SubscriberName,
-        positions: Vec<(TopicName, Position)>,
-    ) -> CommandId {
-        self.say(&Command::Acknowledge(Acknowledge { name, positions }))
+    /// Ends a subscription, also while there is no connection. Answers whether there was such a one.
+    pub fn unsubscribe(&mut self, id: SubscriptionId) -> bool {
+        let was_there = self.subscriptions.remove(id);
+        self.updates.retain(|update| update.subscription() != Some(id));
+        self.drive();
+        was_there
     }
 
-    /// Publishes without acknowledgement.
+    /// What a subscription is at; `None` if there is none (any more).
+    pub fn subscription(&self, id: SubscriptionId) -> Option<SubscriptionState> {
+        self.subscriptions.state(id)
+    }
+
+    /// Where a subscription is in each of its topics: what a later one takes as its `positions`. What
+    /// [`Client::next`] still holds counts as taken.
+    pub fn positions(&self, id: SubscriptionId) -> Vec<(TopicName, Position)> {
+        self.subscriptions.positions(id)
+    }
+
+    /// Publishes; `Update::Published` or `Update::Refused` with the same id tells what became of it. While
+    /// there is no connection it waits for one. If the connection breaks before the answer, it is sent again
+    /// if it has an idempotency key, and else refused with 4900.
+    pub fn publish(&mut self, draft: Draft) -> CommandId {
+        let after_break = after_break_of(draft.idempotency_key.is_some());
+        if let Err(refusal) = check_payload(draft.payload.kind(), draft.payload.bytes()) {
+            return self.refuse(refusal);
+        }
+        self.call(&Command::Publish(Publish { draft }), after_break)
+    }
+
+    /// Publishes without acknowledgement. Without a connection it is lost.
     pub fn publish_unacknowledged(&mut self, drafts: impl IntoIterator<Item = Draft>) {
         let State::Connected(connection) = &mut self.state else { return };
         let mut frames = Vec::new();
@@ -206,157 +176,324 @@ impl Client {
             connection.encode(None, &Command::Publish(Publish { draft }), &mut frames);
         }
         if let Err(error) = connection.send(&frames) {
-            self.handle_break(&error);
+            self.handle_break(error);
         }
     }
 
-    /// Publishes whose acknowledgement is awaited.
+    /// Tells the server how far the subscriber called `name` came, so that a later [`Subscribe`] under that name
+    /// starts there; `Update::Acknowledged` or `Update::Refused` with the same id follows.
+    pub fn acknowledge(
+        &mut self,
+        name: SubscriberName,
+        positions: Vec<(TopicName, Position)>,
+    ) -> CommandId {
+        let acknowledge = Acknowledge { name, positions };
+        self.call(&Command::Acknowledge(acknowledge), AfterBreak::AskAgain)
+    }
+
+    /// Asks for a page of what is kept of a topic; `Update::History` or `Update::Refused` with the same id
+    /// follows.
+    pub fn history(&mut self, query: HistoryQuery) -> CommandId {
+        self.call(&Command::History(query), AfterBreak::AskAgain)
+    }
+
+    /// Asks for a sign of life; `Update::Pong` with the same id follows.
+    pub fn ping(&mut self) -> CommandId {
+        self.call(&Command::Ping, AfterBreak::AskAgain)
+    }
+
+    /// Asks whoever handles a topic; `Update::Response` or `Update::Refused` with the same id follows. Of a
+    /// request to all, any number of responses, and then `Update::Responded`.
+    ///
+    /// Over a break it is as with [`Client::publish`].
+    pub fn request(&mut self, request: Request) -> CommandId {
+        let after_break = after_break_of(request.key.is_some());
+        if let Err(refusal) = check_payload(request.payload.kind(), request.payload.bytes()) {
+            return self.refuse(refusal);
+        }
+        self.call(&Command::Request(request), after_break)
+    }
+
+    /// Answers requests, now and after every break: each comes as `Update::Asked`, for [`Client::respond`].
+    pub fn handle(&mut self, handle: Handle) -> HandlingId {
+        let id = self.handlings.add(handle);
+        self.drive();
+        id
+    }
+
+    /// Ends a handling; what was asked already may still be answered. Answers whether there was such a one.
+    pub fn unhandle(&mut self, id: HandlingId) -> bool {
+        let was_there = self.handlings.remove(id);
+        self.drive();
+        was_there
+    }
+
+    /// Whether the server knows a handling, so that requests can come.
+    pub fn is_handling(&self, id: HandlingId) -> bool {
+        self.handlings.is_live(id)
+    }
+
+    /// Answers a request, with a payload, or with a text that says why not. Answers whether it was sent: what was
+    /// asked over a connection that is gone cannot be answered any more.
+    pub fn respond(
+        &mut self,
+        ticket: Ticket,
+        result: Result<std::sync::Arc<Payload>, Box<str>>,
+    ) -> bool {
+        let State::Connected(connection) = &mut self.state else { return false };
+        if !self.handlings.respond(ticket) {
+            return false;
+        }
+        let respond = |result| Command::Respond(Respond { request: ticket.request, result });
+        let mut record = Vec::new();
+        binary::append_command(None, &respond(result), &mut record);
+        if connection.is_too_large(record.len()) {
+            record.clear();
+            let text = "cannot answer: the answer is larger than a message may be";
+            binary::append_command(None, &respond(Err(text.into())), &mut record);
+        }
+        let mut frame = Vec::new();
+        connection.frame(&record, &mut frame);
+        let sent = connection.send(&frame);
+        let is_sent = sent.is_ok();
+        if let Err(error) = sent {
+            self.handle_break(error);
+        }
+        is_sent
+    }
+
+    /// Commands whose answer is awaited.
     pub fn unanswered(&self) -> usize {
-        self.unanswered.len()
+        self.calls.len()
     }
 
     /// The next update, waiting for it at most until `until`.
     pub fn next(&mut self, until: Instant) -> Option<Update> {
         loop {
+            let now = Instant::now();
+            self.subscriptions.handle_wake(now);
+            self.handlings.handle_wake(now);
+            self.drive();
             if let Some(update) = self.updates.pop_front() {
                 return Some(update);
             }
-            if Instant::now() >= until {
+            if now >= until {
                 return None;
             }
-            match &mut self.state {
+            match &self.state {
                 State::Connected(_) => self.receive(until),
                 State::Waiting { until: again } => {
-                    let pause_end = (*again).min(until);
-                    std::thread::sleep(pause_end.saturating_duration_since(Instant::now()));
-                    if Instant::now() >= *again
+                    let again = *again;
+                    std::thread::sleep(again.min(until).saturating_duration_since(now));
+                    if Instant::now() >= again
                         && let Err(error) = self.open()
                     {
-                        self.handle_break(&error);
+                        self.handle_break(error);
                     }
                 }
+                State::Stopped => std::thread::sleep(until.saturating_duration_since(now)),
             }
         }
     }
 
-    fn say(&mut self, command: &Command) -> CommandId {
-        let id = CommandId(self.next_id);
+    fn take_id(&mut self) -> CommandId {
         self.next_id += 1;
-        if let State::Connected(connection) = &mut self.state {
-            let mut frames = Vec::new();
-            connection.encode(Some(id), command, &mut frames);
-            if let Err(error) = connection.send(&frames) {
-                self.handle_break(&error);
-            }
+        CommandId(self.next_id - 1)
+    }
+
+    /// Has a command sent, now or when there is a connection.
+    fn call(&mut self, command: &Command, after_break: AfterBreak) -> CommandId {
+        let id = self.take_id();
+        let mut record = Vec::new();
+        binary::append_control_command(Some(id), command, &mut record);
+        match self.calls.add(id, record, after_break) {
+            Ok(()) => self.drive(),
+            Err(refusal) => self.updates.push_back(Update::Refused { id: Some(id), refusal }),
         }
         id
     }
 
-    fn receive(&mut self, until: Instant) {
-        let due = self.heard_at + if self.is_pinged { 2 * SILENCE } else { SILENCE };
-        if Instant::now() >= due {
-            return self.handle_silence();
-        }
+    fn refuse(&mut self, refusal: Refusal) -> CommandId {
+        let id = self.take_id();
+        self.updates.push_back(Update::Refused { id: Some(id), refusal: refusal.into() });
+        id
+    }
+
+    /// Sends what there is to say.
+    fn drive(&mut self) {
         let State::Connected(connection) = &mut self.state else { return };
-        let (tracker, updates) = (&mut self.tracker, &mut self.updates);
-        let subscriptions = &mut self.subscriptions;
-        let (unanswered, retry_after) = (&mut self.unanswered, &mut self.retry_after);
-        let mut broken = Vec::new();
-        let received = connection.receive(until.min(due), &mut |record| match record {
-            ServerRecord::Published { id, sequence, epoch } => {
-                unanswered.remove(&id);
-                let position = Position { epoch: model::Epoch::new(&epoch), sequence };
-                updates.push_back(Update::Published { id, position });
+        let mut frames = Vec::new();
+        loop {
+            let id = CommandId(self.next_id);
+            let command = self.subscriptions.poll_command(id);
+            let Some(command) = command.or_else(|| self.handlings.poll_command(id)) else { break };
+            self.next_id += 1;
+            connection.encode(Some(id), &command, &mut frames);
+        }
+        let (now, mut too_large) = (Instant::now(), Vec::new());
+        while let Some((id, record)) = self.calls.poll_unsent(now) {
+            match connection.is_too_large(record.len()) {
+                true => too_large.push(id),
+                false => connection.frame(record, &mut frames),
             }
-            ServerRecord::Event(Event::Published { id: Some(id), position, .. }) => {
-                unanswered.remove(&id);
-                updates.push_back(Update::Published { id, position });
-            }
-            ServerRecord::Event(Event::Refused { id, refusal }) => {
-                id.map(|id| unanswered.remove(&id));
-                subscriptions.handle_refused(id);
-                updates.push_back(Update::Refused { id, refusal });
-            }
-            ServerRecord::Event(Event::Acknowledged { id: Some(id) }) => {
-                updates.push_back(Update::Acknowledged { id });
-            }
-            ServerRecord::Event(Event::Closing { retry_after_ms, .. }) => {
-                *retry_after = Duration::from_millis(retry_after_ms);
-            }
-            other => {
-                if let ServerRecord::Event(Event::Subscribed(subscribed)) = &other {
-                    subscriptions.handle_subscribed(subscribed.id);
-                }
-                if let ServerRecord::Event(Event::Unsubscribed { .. }) = &other {
-                    tracker.forget_unread(|topic| subscriptions.read(topic));
-                }
-                for told in tracker.handle_record(other) {
-                    match told {
-                        Told::Broken { topic, .. } => broken.push(topic),
-                        Told::TakenAway(selectors) => {
-                            for gone in &selectors {
-                                subscriptions.remove(gone);
-                            }
-                            updates.push_back(Update::TakenAway(selectors));
-                        }
-                        told => updates.extend(update_of(told)),
-                    }
-                }
-            }
-        });
-        broken.iter().for_each(|topic| self.read_whole(topic));
-        match received {
-            Ok(true) => (self.heard_at, self.is_pinged) = (Instant::now(), false),
-            Ok(false) => {}
-            Err(error) => self.handle_break(&error),
+        }
+        let sent = if frames.is_empty() { Ok(()) } else { connection.send(&frames) };
+        for id in too_large {
+            self.calls.handle_answer(id, false);
+            let text = "cannot send the command: it is larger than the server's message_bytes_max; \
+                        send less at a time, or raise the limit";
+            let refusal = Refusal::new(Code::MessageTooLarge, text).into();
+            self.updates.push_back(Update::Refused { id: Some(id), refusal });
+        }
+        if let Err(error) = sent {
+            self.handle_break(error);
         }
     }
 
-    /// Subscribes again, without deltas, to what reads a topic of which a delta did not apply.
-    fn read_whole(&mut self, topic: &TopicName) {
-        let positions = self.tracker.positions();
-        let Some((index, subscribe)) = self.subscriptions.without_deltas(topic, &positions) else {
-            return;
+    fn receive(&mut self, until: Instant) {
+        if Instant::now() >= self.due_at {
+            return self.handle_silence();
+        }
+        let wakes = [self.subscriptions.wake_at(), self.handlings.wake_at()];
+        let until = wakes.into_iter().flatten().fold(until.min(self.due_at), Instant::min);
+        // It is not this client's while it is read from: the records are.
+        let state = std::mem::replace(&mut self.state, State::Stopped);
+        let State::Connected(mut connection) = state else { return self.state = state };
+        let received = connection.receive(until, &mut |record| self.handle_record(record));
+        self.state = State::Connected(connection);
+        self.tell();
+        match received {
+            Ok(true) => self.handle_heard(),
+            Ok(false) => {}
+            Err(error) => self.handle_break(error),
+        }
+    }
+
+    fn handle_record(&mut self, record: ServerRecord<'_>) {
+        let ServerRecord::Event(event) = record else {
+            return self.subscriptions.handle_record(record);
         };
-        let id = self.say(&Command::Subscribe(subscribe));
-        self.subscriptions.handle_asked(index, id);
+        match event {
+            Event::Published { id: Some(id), topic, position, level } => {
+                self.answer(id, Update::Published { id, topic, position, level });
+            }
+            Event::Acknowledged { id: Some(id) } => self.answer(id, Update::Acknowledged { id }),
+            Event::History { id: Some(id), topic, page } => {
+                self.answer(id, Update::History { id, topic, page });
+            }
+            Event::Pong { id: Some(id) } => self.answer(id, Update::Pong { id }),
+            Event::Responded { id: Some(id), count, missing } => {
+                self.answer(id, Update::Responded { id, count, missing });
+            }
+            Event::Response(response) => {
+                let is_awaited = |id| self.calls.handle_answer(id, response.has_more);
+                if response.id.is_some_and(is_awaited) {
+                    self.updates.push_back(Update::Response(response));
+                }
+            }
+            Event::Refused { id, refusal } => self.handle_refused(id, refusal),
+            Event::Handling { id, .. } => self.handlings.handle_handling(id),
+            Event::Request(asked) => self.handle_request(asked),
+            Event::Lag { ms } => self.updates.push_back(Update::Lag(ms)),
+            Event::Closing { refusal, retry_after_ms } => {
+                let pause = Duration::from_millis(retry_after_ms);
+                self.closing = Some((refusal.into(), pause));
+            }
+            event => self.subscriptions.handle_record(ServerRecord::Event(event)),
+        }
+        self.tell();
+    }
+
+    /// Hands out what the subscriptions have to tell, in its place among the answers.
+    fn tell(&mut self) {
+        while let Some((of, told)) = self.subscriptions.poll_news() {
+            self.updates.push_back(Update::of_subscription(of, told));
+        }
+    }
+
+    fn answer(&mut self, id: CommandId, update: Update) {
+        if self.calls.handle_answer(id, false) {
+            self.updates.push_back(update);
+        }
+    }
+
+    fn handle_request(&mut self, asked: Asked) {
+        let ticket = self.handlings.handle_request(asked.request);
+        self.updates.push_back(Update::Asked { ticket, asked });
+    }
+
+    fn handle_refused(&mut self, id: Option<CommandId>, refusal: Refusal) {
+        if let Some(id) = id {
+            let now = Instant::now();
+            if self.subscriptions.handle_refused(id, &refusal, now) {
+                return;
+            }
+            if let Some(refused) = self.handlings.handle_refused(id, &refusal, now) {
+                if let Refused::Ended(of) = refused {
+                    let refusal = refusal.into();
+                    self.updates.push_back(Update::HandlingEnded { of, refusal });
+                }
+                return;
+            }
+            self.calls.handle_answer(id, false);
+        }
+        self.updates.push_back(Update::Refused { id, refusal: refusal.into() });
+    }
+
+    fn handle_heard(&mut self) {
+        (self.due_at, self.is_pinged) = (Instant::now() + SILENCE, false);
+    }
+
+    fn ask_for_life(&mut self) {
+        (self.due_at, self.is_pinged) = (Instant::now() + SIGN_OF_LIFE, true);
+        let id = self.take_id();
+        let State::Connected(connection) = &mut self.state else { return };
+        let mut frame = Vec::new();
+        connection.encode(Some(id), &Command::Ping, &mut frame);
+        if let Err(error) = connection.send(&frame) {
+            self.handle_break(error);
+        }
     }
 
     /// Pings a server that was not heard for a while; gives it up when that does not help.
     fn handle_silence(&mut self) {
-        if self.is_pinged {
-            self.handle_break(&ConnectError { text: "the server is silent".into() });
-        } else {
-            self.is_pinged = true;
-            self.say(&Command::Ping);
+        if !self.is_pinged {
+            return self.ask_for_life();
         }
+        let text = "the connection broke: the server is silent; it can be opened again";
+        self.handle_break(ClientError::new(ErrorCode::Unreachable, text));
     }
 
-    fn handle_break(&mut self, error: &ConnectError) {
-        let pause = self.backoff.next_pause(self.retry_after);
+    /// Notes that the connection broke, or that an attempt failed.
+    fn handle_break(&mut self, error: ClientError) {
+        let (error, asked) = self.closing.take().unwrap_or((error, Duration::ZERO));
+        if self.is_connected() {
+            self.tell();
+            self.subscriptions.handle_disconnect();
+            self.handlings.handle_disconnect();
+            let lost = self.calls.handle_disconnect(Instant::now());
+            self.fail(lost);
+        }
+        if self.nodes.handle_failure(&error) == After::GiveUp {
+            self.state = State::Stopped;
+            let failed = self.calls.handle_stop(&error);
+            self.fail(failed);
+            return self.updates.push_back(Update::Stopped(error));
+        }
+        let pause = self.backoff.next_pause(asked);
         self.state = State::Waiting { until: Instant::now() + pause };
-        self.tracker.handle_disconnect();
-        self.subscriptions.handle_disconnect();
-        let lost: Vec<CommandId> = self.unanswered.drain().map(|(id, _)| id).collect();
-        lost.into_iter().for_each(|id| self.refuse_unsent(id));
-        self.updates.push_back(Update::Disconnected { why: error.text.clone(), pause });
+        self.updates.push_back(Update::Disconnected { why: error.text, pause });
     }
 
-    fn refuse_unsent(&mut self, id: CommandId) {
-        let text = "cannot tell whether it was published: the connection broke before the answer; \
-                    publish again, with the same idempotency key";
-        let refusal = Refusal::new(Code::NotKept, text);
-        self.updates.push_back(Update::Refused { id: Some(id), refusal });
+    fn fail(&mut self, failed: Vec<(CommandId, ClientError)>) {
+        let refused = |(id, refusal)| Update::Refused { id: Some(id), refusal };
+        self.updates.extend(failed.into_iter().map(refused));
     }
 }
 
-fn update_of(told: Told) -> Option<Update> {
-    match told {
-        Told::Message(message) => Some(Update::Message(message)),
-        Told::Gap(gap) => Some(Update::Gap(gap)),
-        Told::Resumed { topic, recovered } => Some(Update::Resumed { topic, recovered }),
-        Told::Lag(ms) => Some(Update::Lag(ms)),
-        Told::TakenAway(selectors) => Some(Update::TakenAway(selectors)),
-        Told::Broken { .. } | Told::Nothing => None,
+fn after_break_of(has_key: bool) -> AfterBreak {
+    match has_key {
+        true => AfterBreak::AskAgainWhileRemembered,
+        false => AfterBreak::Fail,
     }
 }

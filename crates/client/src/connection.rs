@@ -1,34 +1,21 @@
 //! One WebSocket connection over a blocking TCP socket.
 
-use std::fmt;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use model::{Command, CommandId, Limits};
+use model::{Code, Command, CommandId, Event, Hello, Limits};
 use protocol::native::{ServerRecord, binary, json};
 use protocol::websocket::{
     Inbound, Message, Opcode, Role, Subprotocol, Unread, check_handshake_response,
     encode_handshake_request, encode_masked,
 };
 
-/// Why a connection could not be opened, or broke.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConnectError {
-    /// What failed, why, and how to put it right.
-    pub text: String,
-}
+use crate::errors::{ClientError, ErrorCode};
 
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for ConnectError {}
-
-fn broken(why: impl fmt::Display) -> ConnectError {
-    ConnectError { text: format!("the connection broke: {why}; it can be opened again") }
+fn broken(why: impl std::fmt::Display) -> ClientError {
+    let text = format!("the connection broke: {why}; it can be opened again");
+    ClientError::new(ErrorCode::Unreachable, text)
 }
 
 /// A connection that speaks the binary dialect.
@@ -39,44 +26,84 @@ pub(crate) struct Connection {
     limits: Limits,
     random: u64,
     buffer: Vec<u8>,
+    /// Bytes that one message to the server may have.
+    message_bytes_max: usize,
 }
 
-const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How long connecting, shaking hands and greeting may take, each.
+const STEP_MAX: Duration = Duration::from_secs(10);
+/// The id of `hello`.
+const HELLO_ID: CommandId = CommandId(0);
 
 impl Connection {
-    /// Connects to `url` (`ws://host:port`) and shakes hands.
-    pub(crate) fn open(url: &str, token: Option<&str>, seed: u64) -> Result<Self, ConnectError> {
-        let cannot = |why: String, how: &str| ConnectError {
-            text: format!("cannot connect to {url}: {why}; {how}"),
+    /// Connects to `url` (`ws://host:port`), shakes hands and says `hello`.
+    pub(crate) fn open(url: &str, hello: Hello, seed: u64) -> Result<Self, ClientError> {
+        let cannot = |code: ErrorCode, why: String, how: &str| {
+            ClientError::new(code, format!("cannot connect to {url}: {why}; {how}"))
         };
+        let unreachable = |why: String, how: &str| cannot(ErrorCode::Unreachable, why, how);
         let host = host_of(url).ok_or_else(|| {
-            cannot("it is no ws:// address".into(), "write such as ws://127.0.0.1:8470")
+            let why = "it is no ws:// address".into();
+            cannot(ErrorCode::Misused, why, "write such as ws://127.0.0.1:8470")
         })?;
-        let stream = TcpStream::connect(&host)
-            .map_err(|error| cannot(error.to_string(), "check the address, and that it runs"))?;
+        let stream = connect(&host).map_err(|error| {
+            unreachable(error.to_string(), "check the address, and that it runs")
+        })?;
         let mut connection = Self {
             stream,
             inbound: Inbound::default(),
             limits: Limits { message_bytes_max: 1 << 30, ..Limits::default() },
             random: seed | 1,
             buffer: vec![0; 64 << 10],
+            message_bytes_max: usize::MAX,
         };
         connection
-            .shake_hands(&host, token)
-            .map_err(|error| cannot(error, "see what the server says"))?;
+            .shake_hands(&host)
+            .map_err(|error| unreachable(error, "see what the server says"))?;
+        connection.greet(hello)?;
         Ok(connection)
     }
 
-    fn shake_hands(&mut self, host: &str, token: Option<&str>) -> Result<(), String> {
+    /// Says who it is, and waits for the welcome.
+    fn greet(&mut self, hello: Hello) -> Result<(), ClientError> {
+        let mut frame = Vec::new();
+        self.encode(Some(HELLO_ID), &Command::Hello(hello), &mut frame);
+        self.send(&frame)?;
+        let (until, mut answer) = (Instant::now() + STEP_MAX, None);
+        while answer.is_none() && Instant::now() < until {
+            let received = self.receive(until, &mut |record| match record {
+                ServerRecord::Event(Event::Welcome { message_bytes_max, .. }) => {
+                    answer = Some(Ok(message_bytes_max));
+                }
+                ServerRecord::Event(
+                    Event::Refused { refusal, .. } | Event::Closing { refusal, .. },
+                ) => answer = Some(Err(ClientError::from(refusal))),
+                _ => {}
+            });
+            if answer.is_none() {
+                received?;
+            }
+        }
+        let late = || Err(broken("the server did not greet in time"));
+        self.message_bytes_max = answer.unwrap_or_else(late)?;
+        Ok(())
+    }
+
+    /// Whether the server would break the connection because of a record of so many bytes.
+    pub(crate) fn is_too_large(&self, record_bytes: usize) -> bool {
+        record_bytes > self.message_bytes_max
+    }
+
+    fn shake_hands(&mut self, host: &str) -> Result<(), String> {
         let text_of = |error: std::io::Error| error.to_string();
         self.stream.set_nodelay(true).map_err(text_of)?;
         let mut key = [0; 16];
         key[..8].copy_from_slice(&self.next_random().to_ne_bytes());
         key[8..].copy_from_slice(&self.next_random().to_ne_bytes());
         let mut request = Vec::new();
-        encode_handshake_request("/v1/ws", host, key, Subprotocol::Binary, token, &mut request);
+        encode_handshake_request("/v1/ws", host, key, Subprotocol::Binary, None, &mut request);
         self.stream.write_all(&request).map_err(text_of)?;
-        self.stream.set_read_timeout(Some(CONNECT_MAX)).map_err(text_of)?;
+        self.stream.set_read_timeout(Some(STEP_MAX)).map_err(text_of)?;
         let mut answer = Vec::new();
         let mut byte = [0; 1];
         // Byte by byte: what follows the head belongs to the frames. It is once a connection.
@@ -108,11 +135,16 @@ impl Connection {
     pub(crate) fn encode(&mut self, id: Option<CommandId>, command: &Command, out: &mut Vec<u8>) {
         let mut record = Vec::new();
         binary::append_command(id, command, &mut record);
-        let mask = (self.next_random() as u32).to_ne_bytes();
-        encode_masked(Opcode::Binary, &record, mask, out);
+        self.frame(&record, out);
     }
 
-    pub(crate) fn send(&mut self, frames: &[u8]) -> Result<(), ConnectError> {
+    /// Appends a record to `out`, framed and masked.
+    pub(crate) fn frame(&mut self, record: &[u8], out: &mut Vec<u8>) {
+        let mask = (self.next_random() as u32).to_ne_bytes();
+        encode_masked(Opcode::Binary, record, mask, out);
+    }
+
+    pub(crate) fn send(&mut self, frames: &[u8]) -> Result<(), ClientError> {
         self.stream.write_all(frames).map_err(broken)
     }
 
@@ -122,7 +154,7 @@ impl Connection {
         &mut self,
         until: Instant,
         take: &mut impl FnMut(ServerRecord<'_>),
-    ) -> Result<bool, ConnectError> {
+    ) -> Result<bool, ClientError> {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         self.stream.set_read_timeout(Some(left)).map_err(broken)?;
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -140,7 +172,7 @@ impl Connection {
         &mut self,
         bytes: &mut [u8],
         take: &mut impl FnMut(ServerRecord<'_>),
-    ) -> Result<(), ConnectError> {
+    ) -> Result<(), ClientError> {
         let mut input = Unread::new(bytes);
         let mut pongs = Vec::new();
         let mut end = None;
@@ -160,9 +192,7 @@ impl Connection {
                 }
                 Some(Message::Pong(_)) => continue,
                 Some(Message::Close(reason)) => {
-                    let reason =
-                        reason.map_or(String::new(), |(code, text)| format!(" {code} {text}"));
-                    end = Some(broken(format!("the server closed it{reason}")));
+                    end = Some(closed(reason));
                     continue;
                 }
             };
@@ -173,6 +203,27 @@ impl Connection {
         }
         end.map_or(Ok(()), Err)
     }
+}
+
+/// What a close frame means.
+fn closed(reason: Option<(u16, &str)>) -> ClientError {
+    let Some((number, text)) = reason else { return broken("the server closed it") };
+    let error = broken(format!("the server closed it with {number} {text}"));
+    match Code::from_number(number) {
+        Some(code) => ClientError { code: ErrorCode::Server(code), ..error },
+        None => error,
+    }
+}
+
+fn connect(host: &str) -> std::io::Result<TcpStream> {
+    let mut last = None;
+    for address in host.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, STEP_MAX) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| std::io::Error::other("its name has no address")))
 }
 
 fn is_timeout(error: &std::io::Error) -> bool {

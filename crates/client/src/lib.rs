@@ -1,19 +1,31 @@
-//! The Rust SDK: connect, publish with acknowledgement, subscribe, resume after a break.
+//! The Rust SDK: connect, publish with acknowledgement, subscribe, resume after a break, ask and answer.
 //!
-//! It blocks the calling thread and needs no runtime. A [`Client`] that loses its connection
-//! connects again with growing, jittered pauses, subscribes anew from its positions, and tells
-//! whether everything was recovered. Two explicit state machines stand behind it: the client
-//! (connected or waiting for the next attempt) and each subscription ([`SubscriptionState`]).
+//! It blocks the calling thread and needs no runtime. A [`Client`] that loses its connection connects again with
+//! growing, jittered pauses, to the next node if there are several, subscribes anew from its positions, and tells
+//! whether everything was recovered. What it tells comes out of [`Client::next`].
+//!
+//! `client` joins pure parts: `nodes` (where to connect, as whom), `subscriptions` with `payloads` (what came,
+//! whole) and a `tracker` each (what of it is news), `handlings`, and `calls` (commands that are answered).
 #![forbid(unsafe_code)]
 
 mod backoff;
+mod calls;
 mod client;
 mod connection;
+mod errors;
+mod handlings;
+mod nodes;
+mod options;
+mod payloads;
 mod subscriptions;
 mod tracker;
+mod update;
 
 pub use backoff::Backoff;
-pub use client::{Client, ClientOptions, Update};
-pub use connection::ConnectError;
-pub use subscriptions::{SubscriptionState, Subscriptions};
-pub use tracker::{Message, Told, Tracker};
+pub use client::Client;
+pub use errors::{ClientError, ErrorCode};
+pub use handlings::{HandlingId, Ticket};
+pub use options::{ClientOptions, Token, TokenProvider};
+pub use subscriptions::{SubscriptionId, SubscriptionState, Subscriptions};
+pub use tracker::{Message, Told};
+pub use update::Update;

@@ -1,13 +1,13 @@
-//! What a client knows of the topics it reads: positions, numbers, gaps. Pure.
+//! What one subscription knows of the topics it reads: positions, gaps, what is a repetition. Pure.
+//!
+//! A gap is the authority, a new epoch starts over, and what was taken before and comes again is dropped by
+//! its sequence.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use model::{
-    Epoch, Event, Gap, GapReason, PayloadKind, Position, Selector, Sequence, SubscribedTopic,
-    TopicName,
-};
-use protocol::delta::{BadDelta, apply};
-use protocol::native::{ServerRecord, TopicRef};
+use model::{Epoch, Gap, GapReason, PayloadKind, Position, Sequence, SubscribedTopic, TopicName};
+
+use crate::errors::ClientError;
 
 /// A publication as a subscriber gets it.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,387 +22,246 @@ pub struct Message {
     pub kind: PayloadKind,
     /// The payload.
     pub payload: Vec<u8>,
+    /// Whether it is the value that the topic had when the subscription began.
+    pub is_snapshot: bool,
 }
 
-/// What a record means for the reader.
+/// What a subscription tells its reader.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
     /// The next publication of its topic.
     Message(Message),
-    /// Publications that cannot be had any more.
+    /// Publications that cannot be had any more. `from` is there unless the numbering began anew.
     Gap(Gap),
-    /// A resume was answered: whether everything after the position follows.
+    /// A topic is read on from where it was left.
     Resumed {
         /// Which topic.
         topic: TopicName,
-        /// False if a gap comes first.
+        /// Whether everything after that follows; a gap comes first if not.
         recovered: bool,
+        /// How many were published meanwhile, as far as the server kept count.
+        missed: u64,
     },
-    /// How far this client is behind, in milliseconds; 0 once it is not any more.
-    Lag(u64),
-    /// The server ended these subscriptions, because this client was too far behind.
-    TakenAway(Vec<Selector>),
-    /// A delta did not apply: the topic must be subscribed to again.
-    Broken {
-        /// Which topic.
-        topic: TopicName,
-        /// What is wrong.
-        error: BadDelta,
-    },
-    /// Nothing new.
-    Nothing,
+    /// The server ended the subscription.
+    Ended(ClientError),
 }
 
-/// What came of a topic behind a publication that is not whole yet, by sequence (of a gap: its last).
-type Waiting = BTreeMap<Sequence, Held>;
-
-/// Something that waits for what is before it in its topic.
+/// Where a subscription is in one topic.
 #[derive(Debug)]
-enum Held {
-    /// A publication of which pieces are to come.
-    Partial {
-        kind: PayloadKind,
-        total: u64,
-        payload: Vec<u8>,
-    },
-    Publication(PayloadKind, Vec<u8>),
-    Gap(Gap),
+struct Place {
+    at: Position,
+    /// The newest when reading began: up to here it is the snapshot, if one was asked for.
+    head: Sequence,
+    wants_snapshot: bool,
+    /// Gaps up to here are of no interest: the subscription joined another that had read so far.
+    quiet_through: Sequence,
+    /// It has to be told that reading goes on.
+    is_resuming: bool,
 }
 
-/// Bytes of a payload that comes in pieces.
-const PARTIAL_BYTES_MAX: u64 = 1 << 30;
+impl Place {
+    fn new(at: Position, head: Sequence) -> Self {
+        let quiet_through = Sequence::START;
+        Self { at, head, wants_snapshot: false, quiet_through, is_resuming: false }
+    }
+}
 
-/// Follows the positions of all topics of one client, across connections.
+/// Follows the positions of one subscription's topics, across connections.
 #[derive(Debug, Default)]
-pub struct Tracker {
-    numbers: HashMap<u32, TopicName>,
-    positions: HashMap<TopicName, Position>,
-    /// The last payload of each topic, once deltas may come.
-    values: Option<HashMap<TopicName, (Sequence, Vec<u8>)>>,
-    waiting: HashMap<TopicName, Waiting>,
+pub(crate) struct Tracker {
+    places: HashMap<TopicName, Place>,
+    wants_snapshots: bool,
 }
 
 impl Tracker {
-    /// Forgets what was of the connection that ended; positions stay.
-    pub fn handle_disconnect(&mut self) {
-        self.numbers.clear();
-        self.waiting.clear();
-        if let Some(values) = &mut self.values {
-            values.clear();
+    /// A tracker that resumes from `positions`.
+    pub(crate) fn new(wants_snapshots: bool, positions: &[(TopicName, Position)]) -> Self {
+        let resumed = |(topic, at): &(TopicName, Position)| {
+            let place = Place { is_resuming: true, ..Place::new(at.clone(), Sequence::START) };
+            (topic.clone(), place)
+        };
+        Self { places: positions.iter().map(resumed).collect(), wants_snapshots }
+    }
+
+    /// Where it is in `topic`.
+    pub(crate) fn position(&self, topic: &TopicName) -> Option<&Position> {
+        self.places.get(topic).map(|place| &place.at)
+    }
+
+    /// Where it is in each topic.
+    pub(crate) fn positions(&self) -> impl Iterator<Item = (&TopicName, &Position)> {
+        self.places.iter().map(|(topic, place)| (topic, &place.at))
+    }
+
+    /// Notes that the connection is gone: every topic has to be resumed, and what comes into being meanwhile
+    /// is news.
+    pub(crate) fn handle_disconnect(&mut self) {
+        self.wants_snapshots = false;
+        for place in self.places.values_mut() {
+            (place.is_resuming, place.wants_snapshot) = (true, false);
         }
     }
 
-    /// Forgets unfinished publications of topics that are not read any more.
-    pub fn forget_unread(&mut self, is_read: impl Fn(&TopicName) -> bool) {
-        self.waiting.retain(|topic, _| is_read(topic));
+    /// Joins a reader that is at `theirs`, from `start`: what that one has no interest in is no gap here.
+    pub(crate) fn join(&mut self, topic: &TopicName, theirs: &Position, start: Sequence) {
+        let at = Position { epoch: theirs.epoch.clone(), sequence: start };
+        let place = Place {
+            wants_snapshot: self.wants_snapshots,
+            quiet_through: theirs.sequence,
+            ..Place::new(at, theirs.sequence)
+        };
+        self.places.insert(topic.clone(), place);
     }
 
-    /// Keeps the last payload of each topic from now on, so that deltas can be applied.
-    pub fn expect_deltas(&mut self) {
-        self.values.get_or_insert_default();
-    }
-
-    /// The places from which to resume.
-    pub fn positions(&self) -> Vec<(TopicName, Position)> {
-        self.positions.iter().map(|(topic, position)| (topic.clone(), position.clone())).collect()
-    }
-
-    /// Takes a record in and tells what it means. A publication taken before means nothing.
-    pub fn handle_record(&mut self, record: ServerRecord<'_>) -> Vec<Told> {
-        match record {
-            ServerRecord::Event(Event::Subscribed(subscribed)) => {
-                subscribed.topics.into_iter().map(|topic| self.start(topic)).collect()
-            }
-            ServerRecord::Event(Event::Topic(topic)) => vec![self.start(topic)],
-            ServerRecord::Event(Event::Gap(gap)) => vec![self.take_gap(gap)],
-            ServerRecord::Publication { topic, sequence, kind, payload } => {
-                let Some(topic) = self.topic_of(topic) else { return vec![] };
-                let Some(position) = self.positions.get(&topic) else { return vec![] };
-                let Some(sequence) = sequence.resolve(position.sequence) else { return vec![] };
-                self.take(topic, sequence, kind, payload.into_owned())
-            }
-            ServerRecord::Delta { topic, sequence, base, kind, delta, crc, bytes } => {
-                let Some(topic) = self.topic_of(topic) else { return vec![] };
-                let known = self.values.as_ref().and_then(|values| values.get(&topic));
-                let missing = || BadDelta { text: "what it is made from is not here".into() };
-                let known = known.filter(|(known, _)| *known == base).ok_or_else(missing);
-                match known.and_then(|(_, base)| apply(delta, base, &bytes, crc)) {
-                    Ok(payload) => self.take(topic, sequence, kind, payload),
-                    Err(error) => vec![Told::Broken { topic, error }],
-                }
-            }
-            ServerRecord::Fragment { topic, sequence, kind, total, offset, bytes } => {
-                let Some(topic) = self.topic_of(topic) else { return vec![] };
-                self.take_fragment(topic, sequence, kind, total, offset, &bytes)
-            }
-            ServerRecord::Event(Event::Lag { ms }) => vec![Told::Lag(ms)],
-            ServerRecord::Event(Event::Unsubscribed { selectors, has_lagged: true, .. }) => {
-                vec![Told::TakenAway(selectors)]
-            }
-            _ => vec![],
-        }
-    }
-
-    fn topic_of(&self, topic: TopicRef<'_>) -> Option<TopicName> {
-        match topic {
-            TopicRef::Number(number) => self.numbers.get(&number).cloned(),
-            TopicRef::Name(name) => {
-                self.positions.get_key_value(&*name).map(|(known, _)| known.clone())
-            }
-        }
-    }
-
-    /// Takes a whole publication; one that was taken before means nothing, and one that comes after pieces of
-    /// an earlier one waits for that.
-    fn take(
+    /// Takes the place where the server starts to read a topic. `is_unfinished` says that pieces are still
+    /// to come of something that the server counts as told.
+    pub(crate) fn handle_topic(
         &mut self,
-        topic: TopicName,
-        sequence: Sequence,
-        kind: PayloadKind,
-        payload: Vec<u8>,
+        topic: &SubscribedTopic,
+        is_unfinished: bool,
     ) -> Vec<Told> {
-        let Some(position) = self.positions.get_mut(&topic) else { return vec![] };
-        if sequence <= position.sequence {
+        let SubscribedTopic { topic: name, number, epoch, head, start, recovered } = topic;
+        let begun = Position { epoch: epoch.clone(), sequence: *start };
+        let Some(place) = self.places.get_mut(name) else {
+            let wants_snapshot = self.wants_snapshots;
+            let place = Place { wants_snapshot, ..Place::new(begun, *head) };
+            self.places.insert(name.clone(), place);
             return vec![];
-        }
-        if let Some(values) = &mut self.values {
-            let known = values.get(&topic).map(|(known, _)| *known);
-            // What waited comes by here again, behind what came since.
-            if known.is_none_or(|known| known < sequence) {
-                values.insert(topic.clone(), (sequence, payload.clone()));
-            }
-        }
-        if let Some(waiting) = self.waiting.get_mut(&topic) {
-            waiting.insert(sequence, Held::Publication(kind, payload));
-            return vec![];
-        }
-        position.sequence = sequence;
-        let epoch = position.epoch.clone();
-        vec![Told::Message(Message { topic, epoch, sequence, kind, payload })]
-    }
-
-    /// Takes a piece; answers the publication, and those that waited for it, once it is whole.
-    fn take_fragment(
-        &mut self,
-        topic: TopicName,
-        sequence: Sequence,
-        kind: PayloadKind,
-        total: u64,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Vec<Told> {
-        let is_new = self.positions.get(&topic).is_some_and(|at| sequence > at.sequence);
-        if !is_new || total > PARTIAL_BYTES_MAX {
-            return vec![];
-        }
-        let waiting = self.waiting.entry(topic.clone()).or_default();
-        if offset == 0 {
-            waiting.insert(sequence, Held::Partial { kind, total, payload: Vec::new() });
-        }
-        let Some(Held::Partial { payload, .. }) = waiting.get_mut(&sequence) else { return vec![] };
-        if payload.len() as u64 != offset {
-            return vec![];
-        }
-        payload.extend_from_slice(bytes);
-        self.release(&topic)
-    }
-
-    /// Hands on what no longer has to wait.
-    fn release(&mut self, topic: &TopicName) -> Vec<Told> {
-        let Some(mut waiting) = self.waiting.remove(topic) else { return vec![] };
+        };
+        let is_lost = *recovered == Some(false);
+        // A server that lost what it once told starts anew as well, whatever it calls its epoch.
+        let is_anew = place.at.epoch != *epoch || (is_lost && *head < place.at.sequence);
         let mut told = Vec::new();
-        while let Some(first) = waiting.first_entry() {
-            let is_whole = |held: &Held| match held {
-                Held::Partial { total, payload, .. } => payload.len() as u64 >= *total,
-                Held::Publication(..) | Held::Gap(_) => true,
-            };
-            if !is_whole(first.get()) {
-                self.waiting.insert(topic.clone(), waiting);
-                return told;
-            }
-            let (sequence, held) = first.remove_entry();
-            match held {
-                Held::Partial { kind, payload, .. } | Held::Publication(kind, payload) => {
-                    told.extend(self.take(topic.clone(), sequence, kind, payload));
-                }
-                Held::Gap(gap) => told.push(self.take_gap(gap)),
+        if std::mem::take(&mut place.is_resuming) {
+            let known = if is_anew { Sequence::START } else { place.at.sequence };
+            let (recovered, missed) = (!is_anew && !is_lost, head.count_after(known));
+            told.push(Told::Resumed { topic: name.clone(), recovered, missed });
+        }
+        if is_anew {
+            *place = Place::new(begun, *head);
+            let (number, epoch, reason) = (*number, epoch.clone(), GapReason::Epoch);
+            let gap = Gap { topic: name.clone(), number, epoch, from: None, to: *start, reason };
+            told.push(Told::Gap(gap));
+        } else {
+            place.head = place.head.max(*head);
+            if !is_unfinished {
+                place.at.sequence = place.at.sequence.max(*start);
             }
         }
         told
     }
 
-    fn start(&mut self, topic: SubscribedTopic) -> Told {
-        let SubscribedTopic { topic: name, number, epoch, start, recovered, .. } = topic;
-        self.numbers.insert(number, name.clone());
-        let is_new_life = self.positions.get(&name).is_some_and(|known| known.epoch != epoch);
-        if is_new_life && let Some(values) = &mut self.values {
-            values.remove(&name);
+    /// Takes a gap. It moves the position, also after `recovered` was true.
+    pub(crate) fn handle_gap(&mut self, gap: &Gap) -> Option<Told> {
+        let place = self.places.get_mut(&gap.topic)?;
+        if place.at.epoch != gap.epoch {
+            let at = Position { epoch: gap.epoch.clone(), sequence: gap.to };
+            *place = Place { is_resuming: place.is_resuming, ..Place::new(at, Sequence::START) };
+            return Some(Told::Gap(Gap { from: None, ..gap.clone() }));
         }
-        let known = self.positions.get(&name).filter(|known| known.epoch == epoch);
-        // What was taken before and comes again is dropped by its sequence. Where pieces are still to come,
-        // the server counts as told what is not taken yet.
-        let sequence = match known {
-            Some(known) if self.waiting.contains_key(&name) => known.sequence,
-            known => known.map_or(start, |known| known.sequence.max(start)),
-        };
-        if is_new_life {
-            self.waiting.remove(&name);
+        if gap.to <= place.at.sequence {
+            return None;
         }
-        self.positions.insert(name.clone(), Position { epoch: epoch.clone(), sequence });
-        match recovered {
-            Some(recovered) => Told::Resumed { topic: name, recovered },
-            None if is_new_life => {
-                let (from, to, reason) = (None, sequence, GapReason::Epoch);
-                Told::Gap(Gap { topic: name, number, epoch, from, to, reason })
-            }
-            None => Told::Nothing,
-        }
+        let from = gap.from.unwrap_or_default().max(place.at.sequence.next());
+        place.at.sequence = gap.to;
+        let is_news = gap.to > place.quiet_through;
+        is_news.then(|| Told::Gap(Gap { from: Some(from), ..gap.clone() }))
     }
 
-    fn take_gap(&mut self, gap: Gap) -> Told {
-        match self.waiting.get_mut(&gap.topic) {
-            Some(_) if gap.reason == GapReason::Epoch => drop(self.waiting.remove(&gap.topic)),
-            Some(waiting) => {
-                waiting.insert(gap.to, Held::Gap(gap));
-                return Told::Nothing;
-            }
-            None => {}
+    /// Takes a publication; one that was taken before means nothing. `payload` is asked for if it is told.
+    pub(crate) fn handle_publication(
+        &mut self,
+        topic: &TopicName,
+        sequence: Sequence,
+        kind: PayloadKind,
+        payload: impl FnOnce() -> Vec<u8>,
+    ) -> Option<Told> {
+        let place = self.places.get_mut(topic)?;
+        if sequence <= place.at.sequence {
+            return None;
         }
-        let epoch: Epoch = gap.epoch.clone();
-        let position = Position { epoch, sequence: gap.to };
-        match self.positions.get_mut(&gap.topic) {
-            // A new epoch starts below what was read of the old one: that is no repetition.
-            Some(known)
-                if gap.reason != GapReason::Epoch
-                    && known.epoch == gap.epoch
-                    && known.sequence >= gap.to =>
-            {
-                Told::Nothing
-            }
-            _ => {
-                self.positions.insert(gap.topic.clone(), position);
-                Told::Gap(gap)
-            }
-        }
+        place.at.sequence = sequence;
+        let is_snapshot = std::mem::take(&mut place.wants_snapshot) && sequence <= place.head;
+        let (topic, epoch, payload) = (topic.clone(), place.at.epoch.clone(), payload());
+        Some(Told::Message(Message { topic, epoch, sequence, kind, payload, is_snapshot }))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
-
     use model::Limits;
-    use protocol::native::SequenceRef;
 
     use super::*;
 
-    fn topic(start: u64, epoch: &str, recovered: Option<bool>) -> ServerRecord<'static> {
-        let start = Sequence::new(start).expect("small");
-        ServerRecord::Event(Event::Topic(SubscribedTopic {
-            topic: TopicName::parse("a", &Limits::default()).expect("valid"),
-            number: 7,
-            epoch: Epoch::new(epoch),
-            head: start,
-            start,
-            recovered,
-        }))
+    fn sequence(number: u64) -> Sequence {
+        Sequence::new(number).expect("small")
     }
 
-    fn publication(low: u16) -> ServerRecord<'static> {
-        ServerRecord::Publication {
-            topic: TopicRef::Number(7),
-            sequence: SequenceRef::Low(low),
-            kind: PayloadKind::Text,
-            payload: Cow::Borrowed(b"x"),
+    fn name() -> TopicName {
+        TopicName::parse("a", &Limits::default()).expect("valid")
+    }
+
+    fn topic(epoch: &str, start: u64, head: u64, recovered: Option<bool>) -> SubscribedTopic {
+        let (start, head) = (sequence(start), sequence(head));
+        SubscribedTopic {
+            topic: name(),
+            number: 7,
+            epoch: Epoch::new(epoch),
+            head,
+            start,
+            recovered,
         }
     }
 
-    fn sequences(told: Vec<Told>) -> Vec<u64> {
-        told.into_iter()
-            .filter_map(|told| match told {
-                Told::Message(message) => Some(message.sequence.get()),
-                _ => None,
-            })
-            .collect()
+    fn publication(tracker: &mut Tracker, number: u64) -> Option<bool> {
+        let told =
+            tracker.handle_publication(&name(), sequence(number), PayloadKind::Text, Vec::new);
+        told.map(|told| matches!(told, Told::Message(message) if message.is_snapshot))
     }
 
     #[test]
-    fn what_comes_again_after_a_resume_is_dropped() {
-        let mut tracker = Tracker::default();
-        tracker.handle_record(topic(4, "e1", None));
-        assert_eq!(sequences(tracker.handle_record(publication(5))), [5]);
+    fn the_value_there_was_is_a_snapshot_and_comes_once() {
+        let mut tracker = Tracker::new(true, &[]);
+        tracker.handle_topic(&topic("e", 4, 5, None), false);
+        assert_eq!(publication(&mut tracker, 5), Some(true));
+        assert_eq!(publication(&mut tracker, 5), None);
+        assert_eq!(publication(&mut tracker, 6), Some(false));
         tracker.handle_disconnect();
-        assert!(tracker.handle_record(publication(6)).is_empty(), "numbers are of a connection");
-        let told = tracker.handle_record(topic(5, "e1", Some(true)));
-        assert!(matches!(told[..], [Told::Resumed { recovered: true, .. }]));
-        let full = |number| ServerRecord::Publication {
-            topic: TopicRef::Number(7),
-            sequence: SequenceRef::Full(Sequence::new(number).expect("small")),
-            kind: PayloadKind::Text,
-            payload: Cow::Borrowed(b"x"),
-        };
-        assert!(sequences(tracker.handle_record(full(5))).is_empty());
-        assert_eq!(sequences(tracker.handle_record(full(6))), [6]);
-        assert_eq!(tracker.positions()[0].1.sequence.get(), 6);
+        let told = tracker.handle_topic(&topic("e", 6, 8, Some(true)), false);
+        assert!(matches!(told[..], [Told::Resumed { recovered: true, missed: 2, .. }]));
+        assert_eq!(publication(&mut tracker, 7), Some(false), "what is missed is news");
     }
 
     #[test]
-    fn a_new_epoch_starts_over() {
+    fn a_new_epoch_is_told_once() {
         let mut tracker = Tracker::default();
-        tracker.handle_record(topic(9, "e1", None));
-        tracker.handle_record(topic(0, "e2", Some(false)));
-        assert_eq!(sequences(tracker.handle_record(publication(1))), [1]);
-        let told = tracker.handle_record(topic(0, "e3", None));
-        assert!(
-            matches!(&told[..], [Told::Gap(gap)] if gap.reason == GapReason::Epoch),
-            "{told:?}"
-        );
+        tracker.handle_topic(&topic("e1", 9, 9, None), false);
+        tracker.handle_disconnect();
+        let told = tracker.handle_topic(&topic("e2", 0, 3, Some(false)), false);
+        let [Told::Resumed { recovered: false, missed: 3, .. }, Told::Gap(gap)] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!((gap.from, gap.to, gap.reason), (None, Sequence::START, GapReason::Epoch));
+        assert_eq!(tracker.handle_gap(gap), None);
+        assert_eq!(publication(&mut tracker, 1), Some(false));
     }
 
     #[test]
-    fn deltas_and_pieces_make_what_was_published() {
+    fn a_gap_moves_the_position_and_says_where_it_begins() {
         let mut tracker = Tracker::default();
-        tracker.expect_deltas();
-        tracker.handle_record(topic(0, "e1", None));
-        let base =
-            b"the quick brown fox jumps over the lazy dog, again and again and again".to_vec();
-        let next =
-            String::from_utf8(base.clone()).expect("text").replace("fox", "cat").into_bytes();
-        let sequence = |number| Sequence::new(number).expect("small");
-        tracker.handle_record(ServerRecord::Publication {
-            topic: TopicRef::Number(7),
-            sequence: SequenceRef::Full(sequence(1)),
-            kind: PayloadKind::Text,
-            payload: Cow::Borrowed(&base),
-        });
-        let made = protocol::delta::make(model::DeltaKind::Vcdiff, &base, &next).expect("smaller");
-        let delta = |base: u64, at: u64, crc: u32| ServerRecord::Delta {
-            topic: TopicRef::Number(7),
-            sequence: sequence(at),
-            base: sequence(base),
-            kind: PayloadKind::Text,
-            delta: model::DeltaKind::Vcdiff,
-            crc,
-            bytes: Cow::Borrowed(&made.bytes),
-        };
-        let told = tracker.handle_record(delta(1, 2, made.crc));
-        assert!(matches!(&told[..], [Told::Message(message)] if message.payload == next));
-        let told = tracker.handle_record(delta(1, 3, made.crc));
-        assert!(matches!(told[..], [Told::Broken { .. }]), "its base is not the last one");
-        let told = tracker.handle_record(delta(2, 3, made.crc + 1));
-        assert!(matches!(told[..], [Told::Broken { .. }]), "the check differs");
-        let piece = |at: u64, offset: u64, bytes: &'static [u8]| ServerRecord::Fragment {
-            topic: TopicRef::Number(7),
-            sequence: sequence(at),
-            kind: PayloadKind::Text,
-            total: 6,
-            offset,
-            bytes: Cow::Borrowed(bytes),
-        };
-        assert!(tracker.handle_record(piece(3, 0, b"abc")).is_empty());
-        assert!(tracker.handle_record(publication(4)).is_empty(), "it waits for the one before");
-        assert_eq!(tracker.positions()[0].1.sequence.get(), 2, "the position waits, too");
-        assert!(tracker.handle_record(piece(3, 4, b"x")).is_empty(), "a piece out of order");
-        assert_eq!(sequences(tracker.handle_record(piece(3, 3, b"def"))), [3, 4]);
+        tracker.handle_topic(&topic("e", 2, 9, None), false);
+        let (epoch, reason) = (Epoch::new("e"), GapReason::Lagged);
+        let gap = Gap { topic: name(), number: 7, epoch, from: None, to: sequence(5), reason };
+        let told = tracker.handle_gap(&gap);
+        assert!(matches!(told, Some(Told::Gap(gap)) if gap.from == Some(sequence(3))));
+        assert_eq!(publication(&mut tracker, 5), None);
+    }
+
+    #[test]
+    fn a_start_beyond_pieces_that_are_still_to_come_moves_nothing() {
+        let mut tracker = Tracker::default();
+        tracker.handle_topic(&topic("e", 2, 2, None), false);
+        tracker.handle_topic(&topic("e", 3, 3, None), true);
+        assert_eq!(publication(&mut tracker, 3), Some(false));
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use client::{Subscriptions, Told, Tracker};
+use client::{Subscriptions, Told};
 use model::{
     Command, CommandId, DeltaKind, Event, Hello, Limits, Position, Selector, Sequence, Start,
     Subscribe, SubscribeOptions, SubscribedTopic, TopicName,
@@ -48,7 +48,6 @@ pub struct SimPeer {
     is_upgraded: bool,
     inbound: Inbound,
     subscriptions: Subscriptions,
-    tracker: Tracker,
     next_id: u64,
     /// The checker: what was taken of each topic.
     checked: HashMap<TopicName, Position>,
@@ -87,7 +86,6 @@ impl SimPeer {
         self.has_fragments = random.one_in(2);
         if random.one_in(2) {
             self.options.delta = DeltaKind::Vcdiff;
-            self.tracker.expect_deltas();
         }
         if random.one_in(3) {
             let ms = 1 + random.below(INTERVAL_MS_MAX);
@@ -101,8 +99,8 @@ impl SimPeer {
         self.link = Some(link);
         (self.head, self.is_upgraded, self.inbound) = (Vec::new(), false, Inbound::default());
         self.unsent.clear();
-        self.tracker.handle_disconnect();
         self.subscriptions.handle_disconnect();
+        self.subscriptions.handle_connected();
         self.placed = self.checked.clone();
         let mut bytes = Vec::new();
         encode_handshake_request("/v1/ws", "sim", KEY, Subprotocol::Json, None, &mut bytes);
@@ -111,23 +109,31 @@ impl SimPeer {
             let id = self.take_id();
             bytes.extend(frame_as(id, &Command::Hello(hello)));
         }
-        let mut positions = self.tracker.positions();
-        match self.bug {
-            Bug::None => {}
-            Bug::ForgetsWhereItWas => positions.clear(),
-            Bug::ClaimsOneTooMany => {
-                positions.iter_mut().for_each(|(_, at)| at.sequence = at.sequence.next());
-            }
-        }
-        for (index, mut wanted) in self.subscriptions.wanted(&positions).into_iter().enumerate() {
-            if self.bug == Bug::ForgetsWhereItWas {
-                wanted.start = Start::Snapshot;
-            }
-            let id = self.take_id();
-            self.subscriptions.handle_asked(index, id);
-            bytes.extend(frame_as(id, &Command::Subscribe(wanted)));
-        }
+        bytes.extend(self.say_what_is_wanted());
         bytes
+    }
+
+    /// What the subscriptions have to say, with the fault of this peer in it.
+    fn say_what_is_wanted(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        loop {
+            let id = self.take_id();
+            let Some(mut command) = self.subscriptions.poll_command(id) else { return bytes };
+            if let Command::Subscribe(wanted) = &mut command {
+                match self.bug {
+                    Bug::None => {}
+                    Bug::ForgetsWhereItWas => {
+                        wanted.positions.clear();
+                        wanted.start = Start::Snapshot;
+                    }
+                    Bug::ClaimsOneTooMany => {
+                        let positions = wanted.positions.iter_mut();
+                        positions.for_each(|(_, at)| at.sequence = at.sequence.next());
+                    }
+                }
+            }
+            bytes.extend(frame_as(id, &command));
+        }
     }
 
     fn take_id(&mut self) -> CommandId {
@@ -145,9 +151,8 @@ impl SimPeer {
             name: None,
             options: self.options.clone(),
         };
-        let id = self.take_id();
-        self.subscriptions.add(wanted.clone(), Some(id));
-        frame_as(id, &Command::Subscribe(wanted))
+        self.subscriptions.add(wanted);
+        self.say_what_is_wanted()
     }
 
     /// Takes bytes from the server.
@@ -187,7 +192,6 @@ impl SimPeer {
     fn handle_record(&mut self, record: ServerRecord<'_>) {
         match &record {
             ServerRecord::Event(Event::Subscribed(subscribed)) => {
-                self.subscriptions.handle_subscribed(subscribed.id);
                 subscribed.topics.iter().for_each(|topic| self.check_start(topic));
             }
             ServerRecord::Event(Event::Topic(topic)) => self.check_start(topic),
@@ -206,7 +210,8 @@ impl SimPeer {
             _ => {}
         }
         self.check_place(&record);
-        for told in self.tracker.handle_record(record) {
+        self.subscriptions.handle_record(record);
+        while let Some((_, told)) = self.subscriptions.poll_news() {
             match told {
                 Told::Message(message) => {
                     let known = self.checked.get_mut(&message.topic).expect("it was announced");
@@ -220,10 +225,13 @@ impl SimPeer {
                     let position = Position { epoch: gap.epoch, sequence: gap.to };
                     self.checked.insert(gap.topic, position);
                 }
-                Told::Broken { topic, error } => panic!("{topic}: {error}"),
-                _ => {}
+                Told::Ended(error) => panic!("{error}"),
+                Told::Resumed { .. } => {}
             }
         }
+        let id = self.take_id();
+        let asked = self.subscriptions.poll_command(id);
+        assert!(asked.is_none(), "it asks anew for what did not apply: {asked:?}");
     }
 
     /// Checks that a publication, or its first piece, is the next one of its topic.

@@ -6,7 +6,7 @@ use client::Update;
 use model::{Limits, Selector, Start, Subscribe, SubscribeOptions, TopicName};
 
 use crate::args::{GetArgs, Remote};
-use crate::publish::connect;
+use crate::publish::{connect, failure_of};
 use crate::{Failure, Outcome, print_line};
 
 /// How long a value may take to come.
@@ -26,12 +26,13 @@ pub(crate) fn get(remote: &Remote, args: &GetArgs) -> Outcome {
     let until = Instant::now() + VALUE_MAX;
     while let Some(update) = client.next(until) {
         match update {
-            Update::Message(message) => {
+            Update::Message { message, .. } => {
                 print_line(&String::from_utf8_lossy(&message.payload));
                 return Ok(());
             }
-            Update::Refused { refusal, .. } => return Err((Failure::Refused, refusal.to_string())),
+            Update::Ended { refusal, .. } => return Err((Failure::Refused, refusal.to_string())),
             Update::Disconnected { why, .. } => return Err((Failure::NoConnection, why)),
+            Update::Stopped(error) => return Err(failure_of(&error)),
             _ => {}
         }
     }

@@ -3,9 +3,9 @@
 use std::io::BufRead;
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientOptions, Update};
+use client::{Client, ClientError, ClientOptions, ErrorCode, Token, Update};
 use indicatif::{ProgressBar, ProgressStyle};
-use model::{Draft, Limits, Payload, PayloadKind, Rates, TopicName};
+use model::{Advice, Draft, Limits, Payload, PayloadKind, Rates, TopicName};
 use serde_json::json;
 
 use crate::args::{PubArgs, Remote};
@@ -23,12 +23,23 @@ pub(crate) fn connect(remote: &Remote) -> Result<Client, (Failure, String)> {
 pub(crate) fn connect_with(remote: &Remote, rates: Rates) -> Result<Client, (Failure, String)> {
     let options = ClientOptions {
         rates,
-        token: remote.token.clone(),
+        token: remote.token.clone().map(Token::from),
         name: Some("tidegate-cli".into()),
         seed: engine::random_seed(),
+        other_urls: Vec::new(),
     };
-    Client::connect(&remote.server, options)
-        .map_err(|error| (Failure::NoConnection, error.to_string()))
+    Client::connect(&remote.server, options).map_err(|error| failure_of(&error))
+}
+
+/// What an error means for the exit code.
+pub(crate) fn failure_of(error: &ClientError) -> (Failure, String) {
+    let is_refused = match error.code {
+        ErrorCode::Server(code) => {
+            matches!(code.advice(), Advice::ChangeFirst | Advice::AuthenticateFirst)
+        }
+        _ => false,
+    };
+    (if is_refused { Failure::Refused } else { Failure::NoConnection }, error.to_string())
 }
 
 pub(crate) fn publish(remote: &Remote, args: &PubArgs) -> Outcome {
@@ -104,6 +115,7 @@ fn await_answers(
                 return Err((Failure::Refused, refusal.to_string()));
             }
             Some(Update::Disconnected { why, .. }) => return Err((Failure::NoConnection, why)),
+            Some(Update::Stopped(error)) => return Err(failure_of(&error)),
             Some(_) => {}
             None if is_waiting => {
                 let text = "the server did not answer in time; see its log".to_owned();

@@ -11,7 +11,7 @@ use model::{
 use serde_json::json;
 
 use crate::args::{Remote, SubArgs};
-use crate::publish::connect_with;
+use crate::publish::{connect_with, failure_of};
 use crate::{Failure, Outcome, print_line};
 
 pub(crate) fn subscribe(remote: &Remote, args: &SubArgs) -> Outcome {
@@ -36,17 +36,18 @@ pub(crate) fn subscribe(remote: &Remote, args: &SubArgs) -> Outcome {
             _ => Duration::from_secs(3600),
         };
         match client.next(Instant::now() + patience) {
-            Some(Update::Message(message)) => {
+            Some(Update::Message { message, .. }) => {
                 left -= 1;
                 print_line(&line_of(&message, remote.json));
                 if let Some(printed) = &mut printed {
                     printed.note(message);
                 }
             }
-            Some(Update::Refused { refusal, .. }) => {
+            Some(Update::Refused { refusal, .. } | Update::Ended { refusal, .. }) => {
                 return Err((Failure::Refused, refusal.to_string()));
             }
-            Some(Update::Gap(gap)) => {
+            Some(Update::Stopped(error)) => return Err(failure_of(&error)),
+            Some(Update::Gap { gap, .. }) => {
                 let from = gap.from.map_or("?".into(), |from| from.to_string());
                 let (topic, to, reason) = (&gap.topic, gap.to, gap.reason.name());
                 eprintln!("gap in {topic}: {from} to {to} cannot be had any more ({reason})");
@@ -56,15 +57,11 @@ pub(crate) fn subscribe(remote: &Remote, args: &SubArgs) -> Outcome {
             }
             Some(Update::Lag(0)) => eprintln!("up to date again"),
             Some(Update::Lag(ms)) => eprintln!("{ms} ms behind"),
-            Some(Update::TakenAway(selectors)) => {
-                let names: Vec<&str> = selectors.iter().map(Selector::as_str).collect();
-                eprintln!("no longer subscribed to {}: too far behind", names.join(", "));
-            }
-            Some(Update::Resumed { topic, recovered }) => {
+            Some(Update::Resumed { topic, recovered, .. }) => {
                 let how = if recovered { "everything follows" } else { "with a gap" };
                 eprintln!("resumed {topic}: {how}");
             }
-            Some(Update::Published { .. } | Update::Acknowledged { .. }) | None => {}
+            Some(_) | None => {}
         }
         if let Some(printed) = &mut printed {
             printed.acknowledge(&mut client, ACKNOWLEDGE_EVERY);

@@ -193,12 +193,12 @@ impl Reader {
             let mut values = Values::new();
             while !ends.load(Ordering::Relaxed) {
                 match client.next(Instant::now() + Duration::from_millis(50)) {
-                    Some(Update::Message(message)) => {
+                    Some(Update::Message { message, .. }) => {
                         let value = serde_json::from_slice(&message.payload)
                             .map_err(|error| format!("what came is no JSON: {error}"))?;
                         values.insert(message.topic.as_str().to_owned(), value);
                     }
-                    Some(Update::Refused { refusal, .. }) => return Err(refusal.to_string()),
+                    Some(Update::Ended { refusal, .. }) => return Err(refusal.to_string()),
                     Some(Update::Disconnected { why, .. }) => return Err(why),
                     _ => {}
                 }

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use client::{Client, ClientOptions, SubscriptionState, Update};
+use client::{Client, ClientOptions, SubscriptionId, SubscriptionState, Update};
 use model::{Limits, Selector, Start, Subscribe, SubscribeOptions};
 use serde_json::json;
 
@@ -65,14 +65,14 @@ fn selector(text: &str) -> Selector {
     Selector::parse(text, &Limits::default()).expect("valid")
 }
 
-fn subscribe(client: &mut Client, text: &str) {
+fn subscribe(client: &mut Client, text: &str) -> SubscriptionId {
     client.subscribe(Subscribe {
         selectors: vec![selector(text)],
         start: Start::Snapshot,
         positions: Vec::new(),
         name: None,
         options: SubscribeOptions::default(),
-    });
+    })
 }
 
 fn next(client: &mut Client) -> Update {
@@ -85,7 +85,7 @@ fn a_client_whose_cable_is_pulled_misses_nothing() {
         Node::start("[engine]\nshards = 2\n[[topics]]\nselector = \"#\"\nhistory_count = 1000");
     let cable = Cable::to(node.address());
     let mut client = connect(cable.address);
-    subscribe(&mut client, "r/+");
+    let subscription = subscribe(&mut client, "r/+");
     let (mut expected, mut breaks, mut resumes) = (1, 0, 0);
     for number in 1..=200 {
         node.publish(&json!({"topic": "r/a", "data": number}));
@@ -94,7 +94,7 @@ fn a_client_whose_cable_is_pulled_misses_nothing() {
         }
         while expected <= number {
             match next(&mut client) {
-                Update::Message(message) => {
+                Update::Message { message, .. } => {
                     assert_eq!(message.sequence.get(), expected);
                     assert_eq!(message.payload, expected.to_string().as_bytes());
                     expected += 1;
@@ -114,7 +114,7 @@ fn a_client_whose_cable_is_pulled_misses_nothing() {
     }
     while expected <= 200 || resumes < 5 {
         match next(&mut client) {
-            Update::Message(message) => {
+            Update::Message { message, .. } => {
                 assert_eq!(message.sequence.get(), expected);
                 expected += 1;
             }
@@ -127,7 +127,7 @@ fn a_client_whose_cable_is_pulled_misses_nothing() {
         }
     }
     assert!(breaks >= 5, "{breaks} breaks");
-    assert_eq!(client.subscription(&selector("r/+")), Some(SubscriptionState::Live));
+    assert_eq!(client.subscription(subscription), Some(SubscriptionState::Live));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_topic_that_came_while_the_client_was_away_is_told_from_its_beginning() {
     let mut client = connect(cable.address);
     subscribe(&mut client, "n/+");
     node.publish(&json!({"topic": "n/known", "data": 0}));
-    assert!(matches!(next(&mut client), Update::Message(_)));
+    assert!(matches!(next(&mut client), Update::Message { .. }));
     cable.pull();
     for number in 1..=5 {
         node.publish(&json!({"topic": "n/new", "data": number}));
@@ -145,7 +145,7 @@ fn a_topic_that_came_while_the_client_was_away_is_told_from_its_beginning() {
     let mut expected = 1;
     while expected <= 5 {
         match next(&mut client) {
-            Update::Message(message) => {
+            Update::Message { message, .. } => {
                 assert_eq!((message.topic.as_str(), message.sequence.get()), ("n/new", expected));
                 expected += 1;
             }
@@ -162,7 +162,7 @@ fn a_client_of_a_restarted_server_is_told_that_memory_is_gone() {
     let mut client = connect(address);
     subscribe(&mut client, "m");
     node.publish(&json!({"topic": "m", "data": 1}));
-    assert!(matches!(next(&mut client), Update::Message(_)));
+    assert!(matches!(next(&mut client), Update::Message { .. }));
     drop(node);
     assert!(matches!(next(&mut client), Update::Disconnected { .. }));
     let node = Node::start_at(address, "");
@@ -177,8 +177,8 @@ fn a_client_of_a_restarted_server_is_told_that_memory_is_gone() {
             other => panic!("unexpected {other:?}"),
         }
     }
-    assert!(matches!(next(&mut client), Update::Gap(_)));
-    let Update::Message(message) = next(&mut client) else { panic!("the new value") };
+    assert!(matches!(next(&mut client), Update::Gap { .. }));
+    let Update::Message { message, .. } = next(&mut client) else { panic!("the new value") };
     assert_eq!((message.sequence.get(), &message.payload[..]), (1, &b"2"[..]));
 }
 
@@ -186,10 +186,10 @@ fn a_client_of_a_restarted_server_is_told_that_memory_is_gone() {
 fn a_refused_subscription_is_not_asked_for_again() {
     let node = Node::start("[limits]\nsubscriptions_per_session_max = 1");
     let mut client = connect(node.address());
-    subscribe(&mut client, "a");
-    subscribe(&mut client, "b");
-    assert!(matches!(next(&mut client), Update::Refused { .. }));
-    assert_eq!(client.subscription(&selector("b")), None);
-    assert!(client.unsubscribe(&selector("a")));
-    assert_eq!(client.subscription(&selector("a")), None);
+    let a = subscribe(&mut client, "a");
+    let b = subscribe(&mut client, "b");
+    assert!(matches!(next(&mut client), Update::Ended { of, .. } if of == b));
+    assert_eq!(client.subscription(b), None);
+    assert!(client.unsubscribe(a));
+    assert_eq!(client.subscription(a), None);
 }

@@ -9,7 +9,7 @@ use client::Update;
 use model::{Draft, Limits, Payload, PayloadKind, TopicName};
 
 use crate::args::Remote;
-use crate::publish::connect;
+use crate::publish::{connect, failure_of};
 use crate::{Failure, Outcome};
 
 /// The market moves in so many steps a second; each moves a part of the symbols.
@@ -37,6 +37,7 @@ pub(crate) fn feed(remote: &Remote) -> Outcome {
                     return Err((Failure::Refused, refusal.to_string()));
                 }
                 Update::Disconnected { why, .. } => eprintln!("tidegate: feed: {why}"),
+                Update::Stopped(error) => return Err(failure_of(&error)),
                 _ => {}
             }
         }

@@ -132,8 +132,13 @@ pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8
             append_bytes(draft.topic.as_str().as_bytes(), out);
             append_bytes(draft.payload.bytes(), out);
         }
-        other => append_control(out, |text| json::append_command(id, other, text)),
+        other => append_control_command(id, other, out),
     }
+}
+
+/// Appends a command as a control record, whatever it is: then its answer is an event with everything in it.
+pub fn append_control_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8>) {
+    append_control(out, |text| json::append_command(id, command, text));
 }
 
 fn append_bytes(bytes: &[u8], out: &mut Vec<u8>) {

@@ -1,0 +1,174 @@
+//! Commands that are answered: publish, history, acknowledge, request, ping. Pure.
+//!
+//! Each waits for a connection, is sent, and then answered, or caught by a break. What a break means depends on
+//! the command: asking again does no harm to a `history`, and none to a `publish` with an idempotency key as
+//! long as the server remembers it. Of a publish without a key nobody can tell whether it was kept.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use model::CommandId;
+
+use crate::errors::{ClientError, ErrorCode};
+
+/// What becomes of a command whose connection breaks before the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterBreak {
+    AskAgain,
+    /// As long as the server remembers its key.
+    AskAgainWhileRemembered,
+    Fail,
+}
+
+/// How many commands may wait for a connection.
+pub(crate) const WAITING_MAX: usize = 1_000;
+/// How long a keyed command is sent again: less than the server's usual `idempotency_window_ms`.
+const REMEMBERED: Duration = Duration::from_secs(240);
+
+#[derive(Debug)]
+struct Call {
+    record: Vec<u8>,
+    after_break: AfterBreak,
+    first_sent_at: Option<Instant>,
+    is_sent: bool,
+}
+
+/// All commands of one client whose answers are awaited.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    waiting: BTreeMap<u64, Call>,
+    /// Those to be sent, in the order in which they were asked for.
+    unsent: VecDeque<u64>,
+    is_connected: bool,
+}
+
+impl Calls {
+    /// Adds a command, encoded as `record`.
+    ///
+    /// # Errors
+    /// 4902: too many wait for a connection.
+    pub(crate) fn add(
+        &mut self,
+        id: CommandId,
+        record: Vec<u8>,
+        after_break: AfterBreak,
+    ) -> Result<(), ClientError> {
+        if !self.is_connected && self.unsent.len() >= WAITING_MAX {
+            let text = format!(
+                "cannot take another command: {WAITING_MAX} wait for a connection already; wait for it"
+            );
+            return Err(ClientError::new(ErrorCode::QueueFull, text));
+        }
+        let call = Call { record, after_break, first_sent_at: None, is_sent: false };
+        self.waiting.insert(id.0, call);
+        self.unsent.push_back(id.0);
+        Ok(())
+    }
+
+    /// How many are awaited.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes an answer; says whether it was awaited.
+    pub(crate) fn handle_answer(&mut self, id: CommandId, has_more: bool) -> bool {
+        match has_more {
+            true => self.waiting.contains_key(&id.0),
+            false => self.waiting.remove(&id.0).is_some(),
+        }
+    }
+
+    /// Notes that commands can be sent.
+    pub(crate) fn handle_connected(&mut self) {
+        self.is_connected = true;
+    }
+
+    /// Notes that the connection is gone; answers what failed with it.
+    pub(crate) fn handle_disconnect(&mut self, now: Instant) -> Vec<(CommandId, ClientError)> {
+        let is_lost = |call: &Call| match (call.after_break, call.first_sent_at) {
+            _ if !call.is_sent => false,
+            (AfterBreak::AskAgain, _) => false,
+            (AfterBreak::AskAgainWhileRemembered, Some(sent_at)) => now - sent_at > REMEMBERED,
+            _ => true,
+        };
+        let lost: Vec<u64> =
+            self.waiting.iter().filter(|(_, call)| is_lost(call)).map(|(id, _)| *id).collect();
+        lost.iter().for_each(|id| drop(self.waiting.remove(id)));
+        self.waiting.values_mut().for_each(|call| call.is_sent = false);
+        self.unsent = self.waiting.keys().copied().collect();
+        self.is_connected = false;
+        lost.into_iter().map(|id| (CommandId(id), unanswered())).collect()
+    }
+
+    /// Fails everything with `why`, because there will be no connection.
+    pub(crate) fn handle_stop(&mut self, why: &ClientError) -> Vec<(CommandId, ClientError)> {
+        self.unsent.clear();
+        let failed = |(id, call): (u64, Call)| {
+            let is_doubtful =
+                call.first_sent_at.is_some() && call.after_break != AfterBreak::AskAgain;
+            (CommandId(id), if is_doubtful { unanswered() } else { why.clone() })
+        };
+        std::mem::take(&mut self.waiting).into_iter().map(failed).collect()
+    }
+
+    /// The next command to send, while there is a connection.
+    pub(crate) fn poll_unsent(&mut self, now: Instant) -> Option<(CommandId, &[u8])> {
+        if !self.is_connected {
+            return None;
+        }
+        let id = loop {
+            let id = self.unsent.pop_front()?;
+            if self.waiting.contains_key(&id) {
+                break id;
+            }
+        };
+        let call = self.waiting.get_mut(&id)?;
+        call.is_sent = true;
+        call.first_sent_at.get_or_insert(now);
+        Some((CommandId(id), &call.record))
+    }
+}
+
+fn unanswered() -> ClientError {
+    let text = "cannot tell what became of the command: the connection broke before the answer; with an \
+                idempotency key it would be sent again by itself";
+    ClientError::new(ErrorCode::Unanswered, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_break_fails_what_nobody_can_tell_of_and_asks_for_the_rest_again() {
+        let (mut calls, now) = (Calls::default(), Instant::now());
+        let all = [AfterBreak::Fail, AfterBreak::AskAgainWhileRemembered, AfterBreak::AskAgain];
+        for (id, after_break) in (0..).zip(all) {
+            calls.add(CommandId(id), vec![id as u8], after_break).expect("there is room");
+        }
+        assert_eq!(calls.poll_unsent(now), None, "there is no connection");
+        calls.handle_connected();
+        for id in 0..3 {
+            assert_eq!(calls.poll_unsent(now), Some((CommandId(id), &[id as u8][..])));
+        }
+        calls.add(CommandId(3), vec![3], AfterBreak::Fail).expect("there is room");
+        let lost = calls.handle_disconnect(now);
+        assert!(matches!(&lost[..], [(CommandId(0), error)] if error.code.number() == 4900));
+        calls.handle_connected();
+        let again = std::iter::from_fn(|| calls.poll_unsent(now).map(|(id, _)| id.0));
+        assert_eq!(again.collect::<Vec<_>>(), [1, 2, 3]);
+        let much_later = now + REMEMBERED + Duration::from_secs(1);
+        let lost = calls.handle_disconnect(much_later);
+        assert_eq!(lost.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [1, 3]);
+    }
+
+    #[test]
+    fn only_so_many_wait_for_a_connection() {
+        let mut calls = Calls::default();
+        for id in 0..WAITING_MAX as u64 {
+            calls.add(CommandId(id), vec![], AfterBreak::AskAgain).expect("there is room");
+        }
+        let refused = calls.add(CommandId(5_000), vec![], AfterBreak::AskAgain);
+        assert!(refused.is_err_and(|error| error.code == ErrorCode::QueueFull));
+    }
+}

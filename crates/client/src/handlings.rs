@@ -1,0 +1,172 @@
+//! What a client handles: topics whose requests it answers. docs/protocol.md, section 7b. Pure.
+//!
+//! A handling outlives connections: it is asked for again on each. What was asked over an old one is not
+//! answered any more.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use model::{Advice, Command, CommandId, Handle, Refusal, Selector, Unhandle};
+
+use crate::backoff::Backoff;
+
+/// The name of a handling within its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HandlingId(u64);
+
+/// What a request is answered by: its number, and the connection that it came over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    connection: u64,
+    pub(crate) request: u64,
+}
+
+#[derive(Debug)]
+struct Handling {
+    wanted: Handle,
+    asked_as: Option<CommandId>,
+    is_live: bool,
+    due_at: Option<Instant>,
+    backoff: Backoff,
+}
+
+#[derive(Debug)]
+enum Wish {
+    Ask(HandlingId),
+    Drop(Vec<Selector>),
+}
+
+/// All handlings of one client.
+#[derive(Debug, Default)]
+pub(crate) struct Handlings {
+    all: BTreeMap<HandlingId, Handling>,
+    next_id: u64,
+    /// Counts connections.
+    connection: u64,
+    is_connected: bool,
+    wishes: VecDeque<Wish>,
+    /// Requests of this connection that are to be answered.
+    open: HashSet<u64>,
+}
+
+/// What became of the refusal of a handling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The server put it off.
+    PutOff,
+    /// It is over.
+    Ended(HandlingId),
+}
+
+impl Handlings {
+    /// Adds one. It is asked for when there is a connection.
+    pub(crate) fn add(&mut self, wanted: Handle) -> HandlingId {
+        let id = HandlingId(self.next_id);
+        self.next_id += 1;
+        let backoff = Backoff::new(id.0);
+        let handling = Handling { wanted, asked_as: None, is_live: false, due_at: None, backoff };
+        self.all.insert(id, handling);
+        if self.is_connected {
+            self.wishes.push_back(Wish::Ask(id));
+        }
+        id
+    }
+
+    /// Ends one; answers whether there was such a one. What was asked already may still be answered.
+    pub(crate) fn remove(&mut self, id: HandlingId) -> bool {
+        let Some(ended) = self.all.remove(&id) else { return false };
+        self.wishes.retain(|wish| !matches!(wish, Wish::Ask(known) if *known == id));
+        if ended.is_live || ended.asked_as.is_some() {
+            self.wishes.push_back(Wish::Drop(ended.wanted.selectors));
+        }
+        true
+    }
+
+    /// Whether the server knows it.
+    pub(crate) fn is_live(&self, id: HandlingId) -> bool {
+        self.all.get(&id).is_some_and(|known| known.is_live)
+    }
+
+    /// When [`Handlings::handle_wake`] has something to do.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        self.all.values().filter_map(|known| known.due_at).min()
+    }
+
+    pub(crate) fn handle_connected(&mut self) {
+        self.is_connected = true;
+        self.wishes = self.all.keys().map(|id| Wish::Ask(*id)).collect();
+    }
+
+    pub(crate) fn handle_disconnect(&mut self) {
+        self.is_connected = false;
+        self.connection += 1;
+        self.wishes.clear();
+        self.open.clear();
+        for known in self.all.values_mut() {
+            (known.asked_as, known.is_live, known.due_at) = (None, false, None);
+        }
+    }
+
+    /// Asks again for what was put off.
+    pub(crate) fn handle_wake(&mut self, now: Instant) {
+        for (id, known) in &mut self.all {
+            if known.due_at.is_some_and(|due_at| due_at <= now) {
+                known.due_at = None;
+                self.wishes.push_back(Wish::Ask(*id));
+            }
+        }
+    }
+
+    /// Notes that the server answered.
+    pub(crate) fn handle_handling(&mut self, id: Option<CommandId>) {
+        for known in self.all.values_mut().filter(|known| id.is_some() && known.asked_as == id) {
+            (known.asked_as, known.is_live) = (None, true);
+            known.backoff.reset();
+        }
+    }
+
+    /// Takes a refusal; `None` if it is not of a handling.
+    pub(crate) fn handle_refused(
+        &mut self,
+        id: CommandId,
+        refusal: &Refusal,
+        now: Instant,
+    ) -> Option<Refused> {
+        let mut all = self.all.iter_mut();
+        let (&id, known) = all.find(|(_, known)| known.asked_as == Some(id))?;
+        match refusal.code.advice() {
+            Advice::RetryNow | Advice::RetryLater => {
+                known.due_at = Some(now + known.backoff.next_pause(Duration::ZERO));
+                known.asked_as = None;
+                Some(Refused::PutOff)
+            }
+            Advice::ChangeFirst | Advice::AuthenticateFirst => {
+                self.all.remove(&id);
+                Some(Refused::Ended(id))
+            }
+        }
+    }
+
+    /// Notes that a request came; answers what it is to be answered by.
+    pub(crate) fn handle_request(&mut self, request: u64) -> Ticket {
+        self.open.insert(request);
+        Ticket { connection: self.connection, request }
+    }
+
+    /// Takes an answer; says whether anybody waits for it.
+    pub(crate) fn respond(&mut self, ticket: Ticket) -> bool {
+        ticket.connection == self.connection && self.open.remove(&ticket.request)
+    }
+
+    /// What to say next, under the number `as_id`.
+    pub(crate) fn poll_command(&mut self, as_id: CommandId) -> Option<Command> {
+        match self.wishes.pop_front()? {
+            Wish::Drop(selectors) => Some(Command::Unhandle(Unhandle { selectors })),
+            Wish::Ask(id) => {
+                let known = self.all.get_mut(&id)?;
+                known.asked_as = Some(as_id);
+                Some(Command::Handle(known.wanted.clone()))
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! How a client connects.
+
+use std::fmt;
+use std::sync::Arc;
+
+use model::Rates;
+
+use crate::errors::ClientError;
+
+/// Gives tokens. It is told why the last one was refused, if one was.
+pub type TokenProvider =
+    Arc<dyn Fn(Option<&ClientError>) -> Result<String, ClientError> + Send + Sync>;
+
+/// Who a client is.
+#[derive(Clone)]
+pub enum Token {
+    /// A token from the server's configuration.
+    Fixed(String),
+    /// Asked for the first token, and for another when one was refused. It may block; its error is taken like
+    /// the server's: 4200 to 4399 stop the client.
+    Provider(TokenProvider),
+}
+
+impl From<String> for Token {
+    fn from(token: String) -> Self {
+        Self::Fixed(token)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// How a client connects.
+#[derive(Clone, Debug, Default)]
+pub struct ClientOptions {
+    /// Who it is; anonymous without.
+    pub token: Option<Token>,
+    /// Other nodes, `ws://host:port`: each is tried in turn when the one before does not serve.
+    pub other_urls: Vec<String>,
+    /// The client's own name, for the server's logs.
+    pub name: Option<String>,
+    /// How much the server should send at most.
+    pub rates: Rates,
+    /// Makes masks, keys and pauses; two clients should not have the same.
+    pub seed: u64,
+}

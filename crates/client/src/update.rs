@@ -1,0 +1,143 @@
+//! What a client tells its user.
+
+use std::time::Duration;
+
+use model::{AckLevel, Asked, CommandId, Gap, HistoryPage, Position, Response, TopicName};
+
+use crate::errors::ClientError;
+use crate::handlings::{HandlingId, Ticket};
+use crate::subscriptions::SubscriptionId;
+use crate::tracker::{Message, Told};
+
+/// What a client tells its user. Of a subscription or handling, `of` says which.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Update {
+    /// A publication.
+    Message {
+        /// Whose.
+        of: SubscriptionId,
+        /// The publication.
+        message: Message,
+    },
+    /// Publications that cannot be had any more.
+    Gap {
+        /// Whose.
+        of: SubscriptionId,
+        /// Which; `from` is there unless the numbering began anew.
+        gap: Gap,
+    },
+    /// After a break, or from given positions: a topic is read on. Before whatever follows.
+    Resumed {
+        /// Whose.
+        of: SubscriptionId,
+        /// Which topic.
+        topic: TopicName,
+        /// Whether everything since then follows; a gap comes first if not.
+        recovered: bool,
+        /// How many were published meanwhile, as far as the server kept count.
+        missed: u64,
+    },
+    /// The server refused a subscription, or took it away (4102: this client was too far behind).
+    Ended {
+        /// Which one.
+        of: SubscriptionId,
+        /// Why.
+        refusal: ClientError,
+    },
+    /// How far this client is behind, in milliseconds; 0 once it is not any more.
+    Lag(u64),
+    /// A publish was acknowledged.
+    Published {
+        /// Which one, as `publish` answered.
+        id: CommandId,
+        /// Where.
+        topic: TopicName,
+        /// Its place.
+        position: Position,
+        /// How safe it is.
+        level: AckLevel,
+    },
+    /// Positions of a named subscriber are on disk.
+    Acknowledged {
+        /// Which command, as `acknowledge` answered.
+        id: CommandId,
+    },
+    /// A page of a history.
+    History {
+        /// Which command, as `history` answered.
+        id: CommandId,
+        /// Which topic.
+        topic: TopicName,
+        /// The page.
+        page: HistoryPage,
+    },
+    /// The server is there.
+    Pong {
+        /// Which command, as `ping` answered.
+        id: CommandId,
+    },
+    /// An answer to a request.
+    Response(Response),
+    /// The end of the answers to a request to all.
+    Responded {
+        /// Which command, as `request` answered.
+        id: CommandId,
+        /// How many answered.
+        count: u64,
+        /// How many were asked and did not.
+        missing: u64,
+    },
+    /// A request, to be answered with `respond`.
+    Asked {
+        /// What it is answered by.
+        ticket: Ticket,
+        /// The request.
+        asked: Asked,
+    },
+    /// The server refused a handling.
+    HandlingEnded {
+        /// Which one.
+        of: HandlingId,
+        /// Why.
+        refusal: ClientError,
+    },
+    /// A command was refused, or failed on the way.
+    Refused {
+        /// Which one, if that is known.
+        id: Option<CommandId>,
+        /// Why.
+        refusal: ClientError,
+    },
+    /// The connection broke, or could not be opened; the next attempt is after the pause.
+    Disconnected {
+        /// Why.
+        why: String,
+        /// How long until the next attempt.
+        pause: Duration,
+    },
+    /// There will be no further attempt: trying again as it is would be useless.
+    Stopped(ClientError),
+}
+
+impl Update {
+    pub(crate) fn of_subscription(of: SubscriptionId, told: Told) -> Self {
+        match told {
+            Told::Message(message) => Self::Message { of, message },
+            Told::Gap(gap) => Self::Gap { of, gap },
+            Told::Resumed { topic, recovered, missed } => {
+                Self::Resumed { of, topic, recovered, missed }
+            }
+            Told::Ended(refusal) => Self::Ended { of, refusal },
+        }
+    }
+
+    pub(crate) fn subscription(&self) -> Option<SubscriptionId> {
+        match self {
+            Self::Message { of, .. }
+            | Self::Gap { of, .. }
+            | Self::Resumed { of, .. }
+            | Self::Ended { of, .. } => Some(*of),
+            _ => None,
+        }
+    }
+}
