@@ -14,6 +14,7 @@ test: ## Installs what the tests need and runs all of them.
 	./tests/conformance/autobahn
 	./sdk/typescript/test
 	./sdk/python/test
+	$(CARGO) test --profile ci --package tidegate-client --test conformance
 
 check: ## What a machine can check: format, lints, floors, licences, links.
 	$(CARGO) xtask check
