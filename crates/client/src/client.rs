@@ -381,7 +381,9 @@ impl Client {
             Event::History { id: Some(id), topic, page } => {
                 self.answer(id, Update::History { id, topic, page });
             }
-            Event::Pong { id: Some(id) } => self.answer(id, Update::Pong { id }),
+            Event::Pong { id: Some(id) } if self.calls.handle_answer(id, false) => {
+                self.updates.push_back(Update::Pong { id });
+            }
             Event::Responded { id: Some(id), count, missing } => {
                 self.answer(id, Update::Responded { id, count, missing });
             }

@@ -47,6 +47,10 @@ struct Subscription {
     asked_as: Option<CommandId>,
     /// It was live once: what comes next must join on to what was read.
     was_live: bool,
+    /// The same, when it was asked for last.
+    is_resumed: bool,
+    /// Until when it is not known where it is: its patterns' topics are yet to be told.
+    unknown_until: Option<Probe>,
     /// The pauses when the server puts it off.
     backoff: Backoff,
 }
@@ -75,6 +79,14 @@ impl Subscription {
         self.tracker.join(topic, theirs, sequence);
         Some(Position { epoch: theirs.epoch.clone(), sequence })
     }
+}
+
+/// A `pong`, before which the server tells the topics that a pattern selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
+    /// It is to be asked for, if anybody waits.
+    Wanted,
+    Asked(CommandId),
 }
 
 /// Something to say.
@@ -111,6 +123,8 @@ impl Subscriptions {
             state: SubscriptionState::Waiting,
             asked_as: None,
             was_live: false,
+            is_resumed: false,
+            unknown_until: None,
             backoff: Backoff::new(id.0),
         };
         self.all.insert(id, subscription);
@@ -170,6 +184,7 @@ impl Subscriptions {
                 known.tracker.handle_disconnect();
             }
             (known.asked_as, known.state) = (None, SubscriptionState::Waiting);
+            known.unknown_until = None;
             known.backoff.reset();
         }
     }
@@ -193,6 +208,11 @@ impl Subscriptions {
                 self.handle_subscribed(&subscribed);
             }
             ServerRecord::Event(Event::Topic(topic)) => self.handle_topic(&topic),
+            ServerRecord::Event(Event::Pong { id: Some(id) }) => {
+                for known in self.all.values_mut() {
+                    known.unknown_until.take_if(|probe| *probe == Probe::Asked(id));
+                }
+            }
             ServerRecord::Event(Event::Unsubscribed { selectors, has_lagged: true, .. }) => {
                 self.handle_taken_away(&selectors);
             }
@@ -225,7 +245,9 @@ impl Subscriptions {
 
     /// What to say next, under the number `as_id`.
     pub fn poll_command(&mut self, as_id: CommandId) -> Option<Command> {
-        let at = self.wishes.iter().position(|wish| !self.must_wait(wish))?;
+        let Some(at) = self.wishes.iter().position(|wish| !self.must_wait(wish)) else {
+            return self.probe(as_id);
+        };
         match self.wishes.remove(at)? {
             Wish::Drop(selectors) => Some(Command::Unsubscribe(Unsubscribe { selectors })),
             Wish::Ask(id) => self.ask(id, as_id).map(Command::Subscribe),
@@ -237,23 +259,35 @@ impl Subscriptions {
         self.news.pop_front()
     }
 
-    /// Two that overlap are not asked for at the same moment, unless both were live before: the second would
-    /// restart what they share from a place that only the second gives.
+    /// Two that overlap are not asked for at the same moment, unless both were live before, or it is known where
+    /// the first one is: the second would restart what they share from a place that only the second gives.
     fn must_wait(&self, wish: &Wish) -> bool {
         let Wish::Ask(id) = wish else { return false };
         let Some(asking) = self.all.get(id) else { return false };
         let is_in_the_way = |known: &Subscription| {
-            known.state == SubscriptionState::Asked
-                && !(known.was_live && asking.was_live)
+            (known.state == SubscriptionState::Asked || known.unknown_until.is_some())
+                && !(known.is_resumed && asking.was_live)
                 && known.overlaps(asking)
         };
         self.all.iter().any(|(other, known)| other != id && is_in_the_way(known))
+    }
+
+    /// Finds out where those are that others wait for.
+    fn probe(&mut self, as_id: CommandId) -> Option<Command> {
+        if self.wishes.is_empty() {
+            return None;
+        }
+        let all = self.all.values_mut().filter_map(|known| known.unknown_until.as_mut());
+        let wanted = all.filter(|probe| **probe == Probe::Wanted);
+        let count = wanted.map(|probe| *probe = Probe::Asked(as_id)).count();
+        (count > 0).then_some(Command::Ping)
     }
 
     fn ask(&mut self, id: SubscriptionId, as_id: CommandId) -> Option<Subscribe> {
         let positions = self.places_for(id)?;
         let known = self.all.get_mut(&id)?;
         (known.asked_as, known.state) = (Some(as_id), SubscriptionState::Asked);
+        known.is_resumed = known.was_live;
         if known.wanted.options.delta != DeltaKind::None {
             self.payloads.expect_deltas();
         }
@@ -326,6 +360,8 @@ impl Subscriptions {
             return;
         };
         (known.state, known.was_live) = (SubscriptionState::Live, true);
+        let has_pattern = known.wanted.selectors.iter().any(Selector::has_wildcard);
+        known.unknown_until = (has_pattern && !known.is_resumed).then_some(Probe::Wanted);
         known.backoff.reset();
         for topic in &subscribed.topics {
             let is_unfinished = self.payloads.is_unfinished(&topic.topic);
@@ -520,6 +556,33 @@ mod tests {
         assert!(wake_at > now && all.poll_command(CommandId(2)).is_none());
         all.handle_wake(wake_at);
         asked(&mut all, 2);
+    }
+
+    #[test]
+    fn who_overlaps_a_pattern_waits_until_its_topics_are_told() {
+        let mut all = Subscriptions::default();
+        all.handle_connected();
+        all.add(Subscribe { start: Start::All, ..subscribe("a/+") });
+        asked(&mut all, 1);
+        all.add(subscribe("a/b"));
+        all.handle_record(ServerRecord::Event(Event::Subscribed(Subscribed {
+            id: Some(CommandId(1)),
+            selectors: vec![selector("a/+")],
+            topics: vec![],
+        })));
+        assert_eq!(all.poll_command(CommandId(2)), Some(Command::Ping));
+        assert_eq!(all.poll_command(CommandId(3)), None);
+        let ServerRecord::Event(Event::Subscribed(told)) = subscribed(1, "a/b", 0, 5) else {
+            return;
+        };
+        all.handle_record(ServerRecord::Event(Event::Topic(told.topics[0].clone())));
+        all.handle_record(ServerRecord::Event(Event::Pong { id: Some(CommandId(2)) }));
+        let second = asked(&mut all, 3);
+        assert_eq!(
+            second.positions[0].1.sequence,
+            Sequence::START,
+            "the first has read nothing yet"
+        );
     }
 
     #[test]
