@@ -1,6 +1,6 @@
 //! One WebSocket connection over a blocking TCP socket.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
@@ -117,7 +117,11 @@ impl Connection {
                     return Err(format!("{error}{}", String::from_utf8_lossy(&rest[..more])));
                 }
             }
-            match self.stream.read(&mut byte).map_err(text_of)? {
+            let count = match self.stream.read(&mut byte) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read.map_err(text_of)?,
+            };
+            match count {
                 0 => return Err("it closed the connection".into()),
                 _ => answer.push(byte[0]),
             }
@@ -161,7 +165,7 @@ impl Connection {
         let result = match self.stream.read(&mut buffer) {
             Ok(0) => Err(broken("the server closed it")),
             Ok(count) => self.take_bytes(&mut buffer[..count], take).map(|()| true),
-            Err(error) if is_timeout(&error) => Ok(false),
+            Err(error) if is_nothing(&error) => Ok(false),
             Err(error) => Err(broken(error)),
         };
         self.buffer = buffer;
@@ -226,8 +230,9 @@ fn connect(host: &str) -> std::io::Result<TcpStream> {
     Err(last.unwrap_or_else(|| std::io::Error::other("its name has no address")))
 }
 
-fn is_timeout(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+/// Whether a read ended early, by its time or by a signal, and the connection is as good as before.
+fn is_nothing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
 /// `host:port` of a `ws://` address.
