@@ -48,6 +48,10 @@ pub(crate) enum Verb {
     Sub(SubArgs),
     /// Prints the newest value of a topic.
     Get(GetArgs),
+    /// Asks whoever handles a topic, and prints the answer.
+    Request(RequestArgs),
+    /// Answers requests by running a command for each.
+    Handle(HandleArgs),
     /// Shows or checks configuration.
     Config(ConfigArgs),
     /// Measures a server of its own (`bench list` names the scenarios).
@@ -165,6 +169,45 @@ pub(crate) struct SubArgs {
 pub(crate) struct GetArgs {
     /// The topic.
     pub topic: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RequestArgs {
+    /// The topic.
+    pub topic: String,
+    /// The payload.
+    #[arg(default_value = "null")]
+    pub data: String,
+    /// The payload is text, also if it looks like JSON.
+    #[arg(long)]
+    pub text: bool,
+    /// Milliseconds that the answer may take.
+    #[arg(long, default_value_t = 10_000)]
+    pub timeout_ms: u64,
+    /// An idempotency key: a repeated request with it is carried out once. It is sent again after a break.
+    #[arg(long)]
+    pub key: Option<String>,
+    /// Only who this CEL expression over `session`, `principal` and `client` accepts.
+    #[arg(long)]
+    pub filter: Option<String>,
+    /// Asks all who handle the topic, not one: prints a line for each answer.
+    #[arg(long)]
+    pub all: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HandleArgs {
+    /// Topics or patterns (`+` one level, `#` the rest).
+    #[arg(required = true)]
+    pub selectors: Vec<String>,
+    /// A shell command, run for each request: it reads the payload on standard input, and what it prints is the
+    /// answer. TIDEGATE_TOPIC and TIDEGATE_PRINCIPAL say what and who. One that fails declines, with what it printed
+    /// on standard error.
+    #[arg(long, value_name = "COMMAND")]
+    pub exec: String,
+    /// Requests that may be open, so commands that run, at a time.
+    #[arg(long, default_value_t = 16)]
+    pub concurrency: usize,
 }
 
 #[derive(Debug, clap::Args)]

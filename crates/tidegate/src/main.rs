@@ -6,7 +6,10 @@ mod bench;
 mod config;
 mod feed;
 mod get;
+mod handle;
+mod payload;
 mod publish;
+mod request;
 mod serve;
 mod subscribe;
 
@@ -41,6 +44,8 @@ fn main() -> ExitCode {
         Verb::Pub(publish) => publish::publish(&args.remote, &publish),
         Verb::Sub(subscribe) => subscribe::subscribe(&args.remote, &subscribe),
         Verb::Get(get) => get::get(&args.remote, &get),
+        Verb::Request(request) => request::request(&args.remote, &request),
+        Verb::Handle(handle) => handle::handle(&args.remote, &handle),
         Verb::Config(config) => config::config(&config),
         Verb::Bench(bench) => bench::bench(&args.remote, &bench),
     };

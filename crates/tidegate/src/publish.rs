@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use client::{Client, ClientError, ClientOptions, ErrorCode, Token, Update};
 use indicatif::{ProgressBar, ProgressStyle};
-use model::{Advice, Draft, Limits, Payload, PayloadKind, Rates, TopicName};
+use model::{Advice, Draft, Limits, Payload, Rates, TopicName};
 use serde_json::json;
 
 use crate::args::{PubArgs, Remote};
+use crate::payload::{Said, kind_of};
 use crate::{Failure, Outcome, print_line};
 
 /// Publications on their way without an answer, at most.
@@ -48,7 +49,7 @@ pub(crate) fn publish(remote: &Remote, args: &PubArgs) -> Outcome {
     let mut client = connect(remote)?;
     let draft = |bytes: &[u8], key: Option<&str>| Draft {
         topic: topic.clone(),
-        payload: Payload::new(kind_of(args, bytes), bytes),
+        payload: Payload::new(kind_of(said(args), bytes), bytes),
         idempotency_key: key.map(Into::into),
         expected: None,
     };
@@ -82,14 +83,11 @@ fn progress_to(topic: &TopicName) -> ProgressBar {
     progress
 }
 
-fn kind_of(args: &PubArgs, bytes: &[u8]) -> PayloadKind {
-    let is_json = || serde_json::from_slice::<serde_json::Value>(bytes).is_ok();
+fn said(args: &PubArgs) -> Said {
     match (args.bytes, args.text) {
-        (true, _) => PayloadKind::Bytes,
-        (_, true) => PayloadKind::Text,
-        _ if is_json() => PayloadKind::Json,
-        _ if std::str::from_utf8(bytes).is_ok() => PayloadKind::Text,
-        _ => PayloadKind::Bytes,
+        (true, _) => Said::Bytes,
+        (_, true) => Said::Text,
+        _ => Said::Nothing,
     }
 }
 

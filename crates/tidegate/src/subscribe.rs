@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use client::{Client, Message, Update};
 use model::{
-    CommandId, Conflation, DeltaKind, Limits, PayloadKind, Position, Rates, Selector, Start,
-    Subscribe, SubscribeOptions, SubscriberName, TopicName,
+    CommandId, Conflation, DeltaKind, Limits, Position, Rates, Selector, Start, Subscribe,
+    SubscribeOptions, SubscriberName, TopicName,
 };
-use serde_json::json;
 
 use crate::args::{Remote, SubArgs};
+use crate::payload::json_of;
 use crate::publish::{connect_with, failure_of};
 use crate::{Failure, Outcome, print_line};
 
@@ -169,14 +169,9 @@ fn line_of(message: &Message, is_json: bool) -> String {
     if !is_json {
         return format!("{topic} {sequence} {text}");
     }
-    let mut line = json!({ "topic": topic.as_str(), "sequence": sequence.get() });
-    match kind {
-        PayloadKind::Json => {
-            line["data"] = serde_json::from_slice(payload).unwrap_or(serde_json::Value::Null);
-        }
-        PayloadKind::Text => line["text"] = text.into(),
-        PayloadKind::Bytes => line["bytes"] = payload.clone().into(),
-    }
+    let mut line = json_of(*kind, payload);
+    line["topic"] = topic.as_str().into();
+    line["sequence"] = sequence.get().into();
     line.to_string()
 }
 
