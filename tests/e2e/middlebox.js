@@ -1,5 +1,4 @@
 // What stands between a page and the server: cables that break, proxies that do not know WebSocket, and nginx.
-import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, writeFileSync } from "node:fs";
 import { createServer as createHttpServer, request as ask } from "node:http";
@@ -7,7 +6,7 @@ import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 
-import { freePort, until } from "./server.js";
+import { freePort, launch, until } from "./server.js";
 
 const listen = async (server) => {
   server.listen(0, "127.0.0.1");
@@ -180,7 +179,7 @@ export async function openNginx(targetPort, settings = "") {
   writeFileSync(file, nginxConfig({ port, targetPort, settings }));
   const folders = [...process.env.PATH.split(delimiter), "/usr/sbin"];
   const program = folders.map((each) => join(each, "nginx")).find(existsSync);
-  const child = spawn(program, ["-p", folder, "-c", file], { stdio: ["ignore", "ignore", "inherit"] });
+  const child = launch(program, ["-p", folder, "-c", file], ["ignore", "ignore", "inherit"]);
   await until(async () => (await fetch(`http://127.0.0.1:${port}/health`).catch(() => null))?.ok);
   return { port, close: () => child.kill("SIGKILL") };
 }

@@ -15,6 +15,18 @@ export const freePort = () =>
     });
   });
 
+// What a test leaves running when it dies would run for ever.
+const running = new Set();
+process.on("exit", () => running.forEach((child) => child.kill("SIGKILL")));
+
+// Starts a program that ends with this one.
+export function launch(command, options, stdio) {
+  const child = spawn(command, options, { stdio });
+  running.add(child);
+  child.once("exit", () => running.delete(child));
+  return child;
+}
+
 // `{folder}` in the configuration is a directory of its own.
 export async function startServer({ verb = "serve", config = "" } = {}) {
   const port = await freePort();
@@ -24,9 +36,7 @@ export async function startServer({ verb = "serve", config = "" } = {}) {
   const http = `http://127.0.0.1:${port}`;
   let child;
   const start = async () => {
-    child = spawn(program, [verb, "--config", file, "--listen", `127.0.0.1:${port}`], {
-      stdio: ["ignore", "ignore", "inherit"],
-    });
+    child = launch(program, [verb, "--config", file, "--listen", `127.0.0.1:${port}`], ["ignore", "ignore", "inherit"]);
     await until(async () => (await fetch(`${http}/health`).catch(() => null))?.ok);
   };
   const end = (signal) =>
