@@ -192,7 +192,7 @@ async function begin(t, { reader = "the ladder", between, port, over, context, f
   const page = await openReader({ url: `ws://127.0.0.1:${port}`, ...reading, selector: selectors }, context);
   t.after(() => (context ? page : page.context()).close());
   /** Compares what was told of what `selector` selects, and notes it for the table. */
-  const end = async (what, selector, isNoted = !reading.forgets && what !== undefined) => {
+  const end = async (what, selector, isNoted = !reading.forgets) => {
     await publisher.stop();
     const checked = await check(page, from, selector ?? selectors, selector !== undefined);
     if (isNoted) note(reader, between, what, checked);
@@ -208,7 +208,7 @@ async function begin(t, { reader = "the ladder", between, port, over, context, f
   return { page, end };
 }
 
-/** One run: reads while `fault` does its work, then compares. Without `what` it is not noted. */
+/** One run: reads while `fault` does its work, then compares. */
 async function run(t, { what = "none", fault = () => {}, isNoted, ...given }) {
   const { page, end } = await begin(t, given);
   await fault(page);
