@@ -7,7 +7,7 @@ import { join } from "node:path";
 
 export const program = process.env.TIDEGATE ?? new URL("../../target/ci/tidegate", import.meta.url).pathname;
 
-const freePort = () =>
+export const freePort = () =>
   new Promise((resolve) => {
     const server = createServer().listen(0, "127.0.0.1", () => {
       const { port } = server.address();
@@ -15,24 +15,45 @@ const freePort = () =>
     });
   });
 
+// What a test leaves running when it dies would run for ever.
+const running = new Set();
+process.on("exit", () => running.forEach((child) => child.kill("SIGKILL")));
+
+// Starts a program that ends with this one.
+export function launch(command, options, stdio) {
+  const child = spawn(command, options, { stdio });
+  running.add(child);
+  child.once("exit", () => running.delete(child));
+  return child;
+}
+
+// `{folder}` in the configuration is a directory of its own.
 export async function startServer({ verb = "serve", config = "" } = {}) {
   const port = await freePort();
-  const file = join(mkdtempSync(join(tmpdir(), "tidegate-")), "tidegate.toml");
-  writeFileSync(file, config);
-  const child = spawn(program, [verb, "--config", file, "--listen", `127.0.0.1:${port}`], {
-    stdio: ["ignore", "ignore", "inherit"],
-  });
+  const folder = mkdtempSync(join(tmpdir(), "tidegate-"));
+  const file = join(folder, "tidegate.toml");
+  writeFileSync(file, config.replaceAll("{folder}", folder));
   const http = `http://127.0.0.1:${port}`;
-  await until(async () => (await fetch(`${http}/health`).catch(() => null))?.ok);
+  let child;
+  const start = async () => {
+    child = launch(program, [verb, "--config", file, "--listen", `127.0.0.1:${port}`], ["ignore", "ignore", "inherit"]);
+    await until(async () => (await fetch(`${http}/health`).catch(() => null))?.ok);
+  };
+  const end = (signal) =>
+    new Promise((resolve) => {
+      child.once("exit", (code) => resolve(code));
+      child.kill(signal);
+    });
+  await start();
   return {
     http,
+    port,
     ws: `ws://127.0.0.1:${port}/v1/ws`,
     pid: child.pid,
-    stop: () =>
-      new Promise((resolve) => {
-        child.once("exit", (code) => resolve(code));
-        child.kill("SIGTERM");
-      }),
+    stop: () => end("SIGTERM"),
+    // Without a word; `start` starts it again at the same place.
+    kill: () => end("SIGKILL"),
+    start,
   };
 }
 

@@ -18,12 +18,20 @@ export const sse: TransportKind = {
       const reader = body.getReader();
       const decoder = new TextDecoder();
       const lines = new Lines();
-      for (;;) {
-        const { done, value } = await reader.read();
-        if (done) throw new Error("the response ended");
-        const events = lines.take(decoder.decode(value, { stream: true })).filter((line) => line.startsWith("data:"));
-        // Without any it was a sign of life, and is told as one.
-        session.tell(events.map((line) => line.slice(5)));
+      // A page that was frozen gets neither more of it nor its end (Chromium 156): it is given up.
+      const { document } = globalThis as { document?: EventTarget };
+      const handleThawed = () => void reader.cancel();
+      document?.addEventListener("resume", handleThawed);
+      try {
+        for (;;) {
+          const { done, value } = await reader.read();
+          if (done) throw new Error("the response ended");
+          const events = lines.take(decoder.decode(value, { stream: true })).filter((line) => line.startsWith("data:"));
+          // Without any it was a sign of life, and is told as one.
+          session.tell(events.map((line) => line.slice(5)));
+        }
+      } finally {
+        document?.removeEventListener("resume", handleThawed);
       }
     }),
 };

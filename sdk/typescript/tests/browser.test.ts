@@ -107,6 +107,26 @@ test("a page whose network comes back, or that is looked at again, does not wait
   await page.close();
 });
 
+test("a page that was frozen does not go on waiting for the response that it had", async () => {
+  const { page, errors } = await open(`
+    import { Client } from "/index.js";
+    const root = document.getElementById("root");
+    const client = new Client(${JSON.stringify(server.url)}, { transports: ["sse"] });
+    const kept = client.subscribe("kept/frozen", { from: "all" });
+    kept.on("update", ({ data }) => (root.textContent += data + " "));
+    kept.on("resumed", ({ recovered }) => (root.textContent += "resumed:" + recovered + " "));
+    await kept.ready();
+    await client.publish("kept/frozen", 1);
+  `);
+  await shows(page, "1 ");
+  await page.evaluate(() => document.dispatchEvent(new Event("resume")));
+  await shows(page, "1 resumed:true ");
+  await server.publish({ topic: "kept/frozen", data: 2 });
+  await shows(page, "1 resumed:true 2 ");
+  expect(errors).toEqual([]);
+  await page.close();
+});
+
 test("the README's React component shows the value, and unsubscribes when it is gone", async () => {
   await server.publish({ topic: "prices/eur-usd", data: { bid: 1.08 } });
   const module = await bundle(
