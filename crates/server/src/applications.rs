@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use hmac::{Hmac, Mac};
 use model::{Code, Refusal};
 use protocol::http::RequestHead;
 use sha2::{Digest, Sha256};
 
 use crate::config::ApplicationConfig;
-use crate::key::Secret;
+use crate::proof::{Secret, is_proof, is_short_proof, short_proof};
 
 /// What a key may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,29 +41,11 @@ fn hash(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes().chunks(2).map(|pair| {
-        let pair = std::str::from_utf8(pair).ok()?;
-        u8::from_str_radix(pair, 16).ok()
-    });
-    digits.collect()
-}
-
-fn mac(key: &[u8], text: &str) -> Hmac<Sha256> {
-    let mut mac = Hmac::new_from_slice(key).expect("HMAC takes a key of any length");
-    mac.update(text.as_bytes());
-    mac
-}
-
 /// A challenge that only we can have made, and only lately.
 pub(crate) fn challenge(secret: &Secret, unix_ms: u64) -> String {
     let text = format!("{:x}", unix_ms / 1_000);
-    let proof = mac(secret, &text).finalize().into_bytes();
-    format!("{text}.{}", hex(&proof[..16]))
+    let proof = short_proof(secret, &text);
+    format!("{text}.{proof}")
 }
 
 /// How long a key for one WebSocket is good for.
@@ -77,8 +58,8 @@ pub(crate) type UsedKeys = Mutex<HashMap<u64, u64>>;
 pub(crate) fn one_time_key(name: &str, secret: &Secret, unix_ms: u64, nonce: u64) -> String {
     let until = unix_ms / 1_000 + ONE_TIME_SECONDS;
     let text = format!("{until:x}.{nonce:x}");
-    let proof = mac(secret, &format!("one-time {text} {name}")).finalize().into_bytes();
-    format!("{text}.{}", hex(&proof[..16]))
+    let proof = short_proof(secret, &format!("one-time {text} {name}"));
+    format!("{text}.{proof}")
 }
 
 /// Whether a key opens a WebSocket for this device, now and for the first time.
@@ -92,11 +73,10 @@ pub(crate) fn is_one_time_key(
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let Some((text, proof)) = key.rsplit_once('.') else { return false };
     let Some((until, nonce)) = text.split_once('.') else { return false };
-    let Some(proof) = unhex(proof).filter(|proof| proof.len() == 16) else { return false };
-    let is_ours = mac(secret, &format!("one-time {text} {name}")).verify_truncated_left(&proof);
-    let (Ok(()), Some(until), Some(nonce)) = (is_ours, number(until), number(nonce)) else {
+    if !is_short_proof(secret, &format!("one-time {text} {name}"), proof) {
         return false;
-    };
+    }
+    let (Some(until), Some(nonce)) = (number(until), number(nonce)) else { return false };
     let now = unix_ms / 1_000;
     // A panic elsewhere with the lock held leaves the map whole.
     let mut used = used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,10 +86,9 @@ pub(crate) fn is_one_time_key(
 
 fn is_fresh(challenge: &str, secret: &Secret, unix_ms: u64) -> bool {
     let Some((text, proof)) = challenge.split_once('.') else { return false };
-    let Some(proof) = unhex(proof).filter(|proof| proof.len() == 16) else { return false };
     let seconds = u64::from_str_radix(text, 16).unwrap_or(0);
-    let is_ours = mac(secret, text).verify_truncated_left(&proof).is_ok();
-    is_ours && (unix_ms / 1_000).saturating_sub(seconds) <= CHALLENGE_SECONDS
+    is_short_proof(secret, text, proof)
+        && (unix_ms / 1_000).saturating_sub(seconds) <= CHALLENGE_SECONDS
 }
 
 impl Applications {
@@ -196,13 +175,12 @@ impl Applications {
             let mut parts = proof.split(',').filter_map(|part| part.trim().split_once('='));
             parts.find(|(known, _)| *known == name).map(|(_, value)| value.trim_matches('"'))
         };
-        let (id, given, proof) = (part("key")?, part("challenge")?, unhex(part("mac")?)?);
+        let (id, given, proof) = (part("key")?, part("challenge")?, part("mac")?);
         let index = *self.by_id.get(application)?;
         let keys = &self.at(index).keys;
         let at = keys.iter().position(|key| key.id == id)?;
-        let is_right =
-            mac(keys[at].key.as_bytes(), &format!("{given}\n{about}")).verify_slice(&proof);
-        (is_right.is_ok() && is_fresh(given, secret, unix_ms)).then_some((index, at))
+        let is_right = is_proof(keys[at].key.as_bytes(), &format!("{given}\n{about}"), proof);
+        (is_right && is_fresh(given, secret, unix_ms)).then_some((index, at))
     }
 }
 
@@ -221,6 +199,7 @@ impl Role {
 mod tests {
     use super::*;
     use crate::config::KeyConfig;
+    use crate::proof::proof;
 
     fn applications() -> Applications {
         let key = |id: &str, roles: &[Role]| KeyConfig {
@@ -276,7 +255,7 @@ mod tests {
         let proof = |key: &str, about: &str, unix_ms: u64| {
             let challenge = challenge(&[7; 32], unix_ms);
             let text = format!("{challenge}\n{about}");
-            let mac = hex(&mac(format!("secret-{key}").as_bytes(), &text).finalize().into_bytes());
+            let mac = proof(format!("secret-{key}").as_bytes(), &text);
             format!("Tidegate-HMAC key=\"k1\", challenge=\"{challenge}\", mac=\"{mac}\"")
         };
         assert_eq!(check(&proof("k1", "d1", 990_000), "a", Role::Device), Ok(0));

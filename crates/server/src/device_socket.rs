@@ -16,8 +16,8 @@ use protocol::websocket::{
 use crate::applications::{Role, is_one_time_key};
 use crate::connection::{Connection, State};
 use crate::devices::{device_name, parameter, topic_of, whole_number};
-use crate::key::Secret;
 use crate::payloads::check_payload;
+use crate::proof::Secret;
 use crate::requests::Caller;
 use crate::shard::Shard;
 

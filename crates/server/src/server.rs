@@ -19,9 +19,9 @@ use tokio::sync::mpsc;
 use crate::access::Access;
 use crate::api::MailedShards;
 use crate::config::Config;
-use crate::key::Secret;
 use crate::mail::ShardMail;
 use crate::memory::{Governor, SharedPressure};
+use crate::proof::Secret;
 use crate::shard::{Shard, ShardParts, moment};
 use crate::store::{DiskParts, Store};
 
