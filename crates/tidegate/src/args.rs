@@ -52,10 +52,49 @@ pub(crate) enum Verb {
     Request(RequestArgs),
     /// Answers requests by running a command for each.
     Handle(HandleArgs),
+    /// Simulates devices.
+    Devices(DevicesArgs),
     /// Shows or checks configuration.
     Config(ConfigArgs),
     /// Measures a server of its own (`bench list` names the scenarios).
     Bench(BenchArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DevicesArgs {
+    #[command(subcommand)]
+    pub verb: DevicesVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DevicesVerb {
+    /// Attaches devices that send heartbeats and answer what they are asked.
+    Simulate(SimulateArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SimulateArgs {
+    /// How many; they are called d0, d1, and so on.
+    #[arg(long, default_value_t = 100)]
+    pub count: usize,
+    /// The application that they belong to.
+    #[arg(long)]
+    pub application: String,
+    /// A key of it with the role "device".
+    #[arg(long, env = "TIDEGATE_DEVICE_KEY", hide_env_values = true)]
+    pub key: String,
+    /// Bytes in an answer.
+    #[arg(long, default_value_t = 32)]
+    pub answer_bytes: usize,
+    /// Milliseconds that a device thinks about an answer.
+    #[arg(long, default_value_t = 0)]
+    pub think_ms: u64,
+    /// Milliseconds between two heartbeats of a device.
+    #[arg(long, default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    pub heartbeat_ms: u64,
+    /// Ends after so many seconds; runs until it is stopped unless given.
+    #[arg(long)]
+    pub seconds: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -4,6 +4,7 @@
 mod args;
 mod bench;
 mod config;
+mod devices;
 mod feed;
 mod get;
 mod handle;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Verb::Get(get) => get::get(&args.remote, &get),
         Verb::Request(request) => request::request(&args.remote, &request),
         Verb::Handle(handle) => handle::handle(&args.remote, &handle),
+        Verb::Devices(devices) => devices::devices(&args.remote, &devices),
         Verb::Config(config) => config::config(&config),
         Verb::Bench(bench) => bench::bench(&args.remote, &bench),
     };
