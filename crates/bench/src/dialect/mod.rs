@@ -66,6 +66,12 @@ pub(crate) trait Dialect: Send + Sync {
     }
     /// Appends publications that are due at the same moment.
     fn publish(&self, publications: &[(u32, Vec<u8>)], out: &mut Vec<u8>);
+    /// A request of so many bytes that the server answers itself, where there are requests; and the mark by which
+    /// its answer is known.
+    fn request(&self, bytes: usize) -> Option<(Vec<u8>, &'static [u8])> {
+        let _ = bytes;
+        None
+    }
     /// Takes what is whole at the front of `bytes`, after the upgrade.
     fn take(
         &self,

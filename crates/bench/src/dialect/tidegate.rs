@@ -101,6 +101,15 @@ pub(crate) fn take_acknowledgements(
 }
 
 impl Dialect for Tidegate {
+    fn request(&self, bytes: usize) -> Option<(Vec<u8>, &'static [u8])> {
+        let (mut frame, mut records, text) = (Vec::new(), Vec::new(), "x".repeat(bytes));
+        let command =
+            format!(r#"{{"id":9,"type":"request","topic":"$server/ping","text":"{text}"}}"#);
+        append_control(&command, &mut records);
+        append_frame(2, &records, &mut frame);
+        Some((frame, br#"{"type":"response""#))
+    }
+
     fn is_websocket(&self) -> bool {
         true
     }

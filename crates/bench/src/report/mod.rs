@@ -99,6 +99,9 @@ fn figures(report: &Value) -> Vec<(String, String)> {
         if round.is_object() {
             let name = bytes.replace('_', " ");
             rows.push((format!("round trip, {name}"), percentiles(&round["round_trip_us"], "µs")));
+            if !round["request_us"].is_null() {
+                rows.push((format!("request, {name}"), percentiles(&round["request_us"], "µs")));
+            }
             rows.push((
                 "  bare epoll echo".into(),
                 percentiles(&round["bare_epoll_echo_us"], "µs"),

@@ -1,4 +1,5 @@
-//! `ping-pong`: a client publishes to a topic that it reads, and waits for it; in turns with a bare echo.
+//! `ping-pong`: a client publishes to a topic that it reads, and waits for it; in turns with a bare echo, and with a
+//! request that the server answers itself.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -36,7 +37,8 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
         let mut frame = Vec::new();
         target.dialect.publish(&[(0, vec![7; bytes])], &mut frame);
         let hears = |heard: &[u8]| hears_payload(&*target.dialect, heard);
-        let (mut ours, mut floor) = (trips(), trips());
+        let request = target.dialect.request(bytes);
+        let (mut ours, mut floor, mut asked) = (trips(), trips(), trips());
         // The first turn of each warms up.
         for turn in 0..=context.seconds {
             let (mut discard, mut discard_too) = (trips(), trips());
@@ -48,6 +50,14 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
             let mut same = bare.try_clone().map_err(failed)?;
             round_trips(&mut same, &mut bare, &frame, theirs, &|heard| heard.len() >= frame.len())
                 .map_err(failed)?;
+            if let Some((frame, mark)) = &request {
+                let is_back =
+                    |heard: &[u8]| heard.windows(mark.len()).any(|window| window == *mark);
+                let mut same = server.try_clone().map_err(failed)?;
+                let mut discard = trips();
+                let trips = if turn == 0 { &mut discard } else { &mut asked };
+                round_trips(&mut same, &mut server, frame, trips, &is_back).map_err(failed)?;
+            }
         }
         // The echo ends when both of its peers' handles are gone.
         drop(bare);
@@ -57,6 +67,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
             format!("{bytes}_bytes"),
             json!({
                 "round_trip_us": latency_json(&ours, 1e3),
+                "request_us": request.is_some().then(|| latency_json(&asked, 1e3)),
                 "bare_epoll_echo_us": latency_json(&floor, 1e3),
                 "added_p50_us": added / 1e3,
             }),
