@@ -475,3 +475,18 @@ def test_what_breaks_the_rules_is_told_and_closed(server):
             closing = device.hear()
             assert closing.startswith("C") and json.loads(closing[1:])["code"] == code, (body[:20], closing)
     until(lambda: attached(server) == set(), "it is gone")
+
+
+def test_a_key_is_replaced_without_a_restart(server):
+    asked = "/v1/devices?application=meters"
+    assert call(server, "GET", asked).status_code == 200
+    path = pathlib.Path(server.config)
+    both = CONFIG.replace(APPLICATION_KEY, "a-newer-key-for-the-backend")
+    path.write_text(path.read_text().replace(CONFIG, both))
+    server.process.send_signal(signal.SIGHUP)
+    until(lambda: call(server, "GET", asked, "a-newer-key-for-the-backend").status_code == 200, "the new key")
+    until(lambda: call(server, "GET", asked).status_code == 401, "the old key is gone")
+    path.write_text("[applications")
+    server.process.send_signal(signal.SIGHUP)
+    time.sleep(0.2)
+    assert call(server, "GET", asked, "a-newer-key-for-the-backend").status_code == 200, "a bad file changes nothing"

@@ -16,7 +16,7 @@ class Server:
 
     def __init__(self, folder, port, config=CONFIG, **options):
         self.port = port
-        file = folder / "tidegate.toml"
+        file = self.config = folder / "tidegate.toml"
         file.write_text(config.format(path=folder / "data"))
         command = [PROGRAM, "serve", "--config", file, "--listen", f"127.0.0.1:{port}"]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)

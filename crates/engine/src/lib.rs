@@ -22,7 +22,7 @@ pub use hiccups::Hiccups;
 pub use io::{Io, IoCounters, IoEvent, Received, Sent, Socket};
 pub use listener::{ListenerOptions, listen};
 pub use mailbox::{MailReceiver, MailSender, Waker, mailbox};
-pub use signals::on_shutdown_signal;
+pub use signals::{on_reload_signal, on_shutdown_signal};
 pub use sys::{descriptor_limit, raise_descriptor_limit};
 pub use thread::{private_descriptor_table, spawn_shard};
 pub use tun::open_tun;

@@ -105,6 +105,18 @@ impl Applications {
         it
     }
 
+    /// The same with what another configuration says of applications. One that it does not have any more keeps its
+    /// number, and has no key.
+    pub(crate) fn renewed(&self, configs: &[ApplicationConfig]) -> Self {
+        let of = |id: &str| configs.iter().find(|config| config.id == id).cloned();
+        let known = self.all.iter().map(|old| {
+            of(&old.id).unwrap_or_else(|| ApplicationConfig { keys: Vec::new(), ..old.clone() })
+        });
+        let is_new = |config: &&ApplicationConfig| !self.by_id.contains_key(&config.id);
+        let all: Vec<_> = known.chain(configs.iter().filter(is_new).cloned()).collect();
+        Self::new(&all)
+    }
+
     /// The application's configuration.
     pub(crate) fn at(&self, index: ApplicationIndex) -> &ApplicationConfig {
         &self.all[usize::from(index.0)]
@@ -235,6 +247,20 @@ mod tests {
         assert_eq!(check("Bearer secret-k3", "b", Role::Device), Ok(1), "an admin may all");
         assert_eq!(check("Bearer guess", "a", Role::Device), Err(Code::BadToken));
         assert_eq!(check("", "a", Role::Device), Err(Code::BadToken));
+    }
+
+    #[test]
+    fn renewed_keys_go_and_come_and_applications_keep_their_numbers() {
+        let mut configs = applications().all;
+        configs.remove(0);
+        configs[0].keys[0].key = "another-k3".into();
+        configs.insert(0, ApplicationConfig { id: "c".into(), keys: Vec::new(), presence: true });
+        let renewed = applications().renewed(&configs);
+        let number = |id: &str| renewed.by_id.get(id).map(|index| index.0);
+        assert_eq!((number("a"), number("b"), number("c")), (Some(0), Some(1), Some(2)));
+        assert!(renewed.at(ApplicationIndex(0)).keys.is_empty());
+        assert!(renewed.by_key.contains_key(&hash("another-k3")));
+        assert!(!renewed.by_key.contains_key(&hash("secret-k3")));
     }
 
     #[test]

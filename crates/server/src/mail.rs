@@ -1,5 +1,7 @@
 //! What arrives in a shard's mailbox.
 
+use std::sync::Arc;
+
 use admin::Question;
 use backbone::{StoreMail, Ticket};
 use hub::{HubMail, PageTicket, RequestMail, ShardIndex};
@@ -7,6 +9,7 @@ use model::{
     AckLevel, Draft, HistoryPage, HistoryQuery, Position, Publication, Refusal, Sequence, TopicName,
 };
 
+use crate::config::ApplicationConfig;
 use crate::devices::{DeviceMail, Gather};
 use crate::history::HistoryAsker;
 use crate::stream::SessionRequest;
@@ -113,6 +116,8 @@ pub enum ShardMail {
     Gather(Box<Gather>),
     /// A request about a session of this shard that came on another shard's connection.
     SessionRequest(Box<SessionRequest>),
+    /// The configuration says this of applications now.
+    Applications(Arc<Vec<ApplicationConfig>>),
     /// The server is stopping.
     Stop,
 }

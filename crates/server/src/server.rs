@@ -41,6 +41,7 @@ pub struct Server {
     hiccups: Option<Arc<Hiccups>>,
     store: Option<Store>,
     governor: Option<Governor>,
+    has_applications: bool,
 }
 
 /// Why a server did not start.
@@ -146,7 +147,17 @@ impl Server {
         is_ready.store(true, Ordering::Relaxed);
         let connections = common.sessions_max as u64 * u64::from(shard_count);
         tracing::info!(%address, shards = shard_count, connections, "listening");
-        Ok(Self { address, peers, shards, api: Some(api), is_ready, hiccups, store, governor })
+        Ok(Self {
+            address,
+            peers,
+            shards,
+            api: Some(api),
+            is_ready,
+            hiccups,
+            store,
+            governor,
+            has_applications: !config.applications.is_empty(),
+        })
     }
 
     /// Where it listens.
@@ -169,6 +180,28 @@ impl Server {
                     std::thread::yield_now();
                 }
             }
+        }
+    }
+
+    /// What takes over the applications and keys of another configuration. Its other settings wait for a restart.
+    /// Devices that are attached stay so. Where there were no applications at the start there can be none:
+    /// what goes without a token would be another matter then.
+    pub fn reloader(&self) -> impl Fn(&Config) + Send + 'static {
+        let (peers, has_applications) = (self.peers.clone(), self.has_applications);
+        move |config| {
+            if !has_applications {
+                tracing::warn!("not taken over: the first [[applications]] need a restart");
+                return;
+            }
+            let configs = Arc::new(config.applications.clone());
+            for peer in &peers {
+                while peer.send(ShardMail::Applications(Arc::clone(&configs))).is_err() {
+                    std::thread::yield_now();
+                }
+            }
+            let (applications, keys) =
+                (configs.len(), configs.iter().map(|one| one.keys.len()).sum::<usize>());
+            tracing::info!(applications, keys, "applications and keys taken over");
         }
     }
 

@@ -57,7 +57,7 @@ pub struct Shard<I> {
     pub(crate) subscribers: Subscribers,
     pub(crate) requests_under_way: Requests<Caller>,
     pub(crate) handling: HandlingSessions,
-    pub(crate) applications: Arc<Applications>,
+    pub(crate) applications: Applications,
     /// The devices whose names are at home here.
     pub(crate) devices: Devices,
     /// Devices that are attached to this shard.
@@ -234,7 +234,7 @@ impl<I: Io> Shard<I> {
             subscribers: Subscribers::default(),
             requests_under_way: Requests::new(index, shard_count, config.limits.clone()),
             handling: HandlingSessions::default(),
-            applications: Arc::new(Applications::new(&config.applications)),
+            applications: Applications::new(&config.applications),
             devices: Devices::new(config.limits.devices_gone_max),
             devices_attached: 0,
             statistics: AllStatistics::default(),
@@ -584,6 +584,9 @@ impl<I: Io> Shard<I> {
                 ShardMail::Device(mail) => self.handle_device_mail(mail),
                 ShardMail::Gather(gather) => self.gather(*gather),
                 ShardMail::SessionRequest(request) => self.handle_own_session_request(*request),
+                ShardMail::Applications(configs) => {
+                    self.applications = self.applications.renewed(&configs);
+                }
                 ShardMail::Stop => self.stop(),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use engine::on_shutdown_signal;
+use engine::{on_reload_signal, on_shutdown_signal};
 use server::config::load;
 use server::{Config, Server};
 
@@ -58,5 +58,13 @@ fn start(args: &ServeArgs) -> Result<Server, (Failure, String)> {
     let server = Server::start(config).map_err(|error| (Failure::Other, error.to_string()))?;
     // The watching thread listens as long as the process lives.
     let _ = tell.send(Box::new(server.stopper()));
+    if let Some(file) = args.config.clone() {
+        let reload = server.reloader();
+        on_reload_signal(move || match load(&file) {
+            Ok(config) => reload(&config),
+            Err(error) => tracing::error!("not taken over: {error}"),
+        })
+        .map_err(|error| (Failure::Other, format!("cannot watch for signals: {error}")))?;
+    }
     Ok(server)
 }

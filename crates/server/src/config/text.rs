@@ -129,7 +129,7 @@ anonymous_class = "phones"   # the class of clients without a token; none unless
     Section {
         name: "applications",
         meaning: "Applications whose devices attach (docs/devices.md), a list of tables, each with its keys. A \
-                  key is replaced without a break by adding the new one beside it first.",
+                  key is replaced without a break by adding the new one beside it first; SIGHUP takes them over.",
         settings: &[],
         example: r##"[[applications]]
 id = "meters"
