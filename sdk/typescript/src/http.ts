@@ -38,8 +38,13 @@ export function httpUrl(address: string, path: string, query: Record<string, str
   return url.href;
 }
 
-/** Opens a session that `readDown` reads. */
-export function httpTransport(address: string, handlers: TransportHandlers, readDown: ReadDown): Transport {
+/** Opens a session that `readDown` reads. One that outlives its requests is told when it is not wanted any more. */
+export function httpTransport(
+  address: string,
+  handlers: TransportHandlers,
+  readDown: ReadDown,
+  outlivesRequests = false,
+): Transport {
   const aborter = new AbortController();
   const { signal } = aborter;
   const waiting: string[] = [];
@@ -102,7 +107,7 @@ export function httpTransport(address: string, handlers: TransportHandlers, read
     close: () => {
       const isOpen = key !== "" && !signal.aborted;
       aborter.abort();
-      if (!isOpen) return;
+      if (!isOpen || !outlivesRequests) return;
       // A session that is just not polled any more would count, and handle requests, for half a minute.
       const init = { method: "POST", headers: { "content-type": "text/plain" }, body: '{"type":"close"}', keepalive: true };
       fetch(httpUrl(address, "commands", { session: key }), init).catch(() => {});

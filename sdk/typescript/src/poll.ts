@@ -1,7 +1,7 @@
 /** Long-polling: each response ends, so that it gets through what holds back responses until they do. */
 
 import { TidegateError } from "./errors.js";
-import { httpTransport, pause } from "./http.js";
+import { type HttpSession, httpTransport, pause } from "./http.js";
 import type { TransportKind } from "./transport.js";
 
 /** Pauses before a batch is asked for again whose answer was lost. The server keeps it; after these the session is given up. */
@@ -10,25 +10,27 @@ const AGAIN_MS = [0, 250, 500];
 /** A request for each batch down, requests up. */
 export const poll: TransportKind = {
   name: "poll",
-  open: () => (address, handlers) =>
-    httpTransport(address, handlers, async (session, hello) => {
-      let batch = 0;
-      const take = async (response: Response) => {
-        const records = (await response.text()).split("\n").filter(Boolean);
-        const last = JSON.parse(records.pop() ?? "null") as { type?: string; batch: number } | null;
-        if (last?.type !== "polled") throw new Error("the answer was not whole");
-        batch = last.batch;
-        session.tell(records);
-      };
-      await take(await session.ask("poll", {}, hello));
-      for (let lost = 0; ; ) {
-        try {
-          await take(await session.ask("poll", { session: session.key, batch }));
-          lost = 0;
-        } catch (error) {
-          if (error instanceof TidegateError || !session.isOpen || lost >= AGAIN_MS.length) throw error;
-          await pause(AGAIN_MS[lost++]!);
-        }
-      }
-    }),
+  open: () => (address, handlers) => httpTransport(address, handlers, readBatches, true),
 };
+
+/** Asks for batch after batch. */
+async function readBatches(session: HttpSession, hello: string): Promise<never> {
+  let batch = 0;
+  const take = async (response: Response) => {
+    const records = (await response.text()).split("\n").filter(Boolean);
+    const last = JSON.parse(records.pop() ?? "null") as { type?: string; batch: number } | null;
+    if (last?.type !== "polled") throw new Error("the answer was not whole");
+    batch = last.batch;
+    session.tell(records);
+  };
+  await take(await session.ask("poll", {}, hello));
+  for (let lost = 0; ; ) {
+    try {
+      await take(await session.ask("poll", { session: session.key, batch }));
+      lost = 0;
+    } catch (error) {
+      if (error instanceof TidegateError || !session.isOpen || lost >= AGAIN_MS.length) throw error;
+      await pause(AGAIN_MS[lost++]!);
+    }
+  }
+}

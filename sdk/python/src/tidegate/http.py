@@ -66,6 +66,8 @@ class HttpTransport(ABC):
     """One session over plain HTTP: a task that reads, and one that writes, one request after the other."""
 
     name: str
+    outlives_requests = False
+    """Whether the session stays when its requests end."""
 
     def __init__(self, address: str, handlers: TransportHandlers, options: dict[str, Any]) -> None:
         self._address = address
@@ -121,7 +123,7 @@ class HttpTransport(ABC):
 
     async def _end(self, http: httpx.AsyncClient) -> None:
         """Ends the session: one that is just not polled any more would count, and handle requests, for half a minute."""
-        if self._key is None:
+        if self._key is None or not self.outlives_requests:
             return
         url, body = http_url(self._address, "/commands"), '{"type":"close"}'
         try:

@@ -28,6 +28,7 @@ class PollTransport(HttpTransport):
     """One session, asked for batch by batch."""
 
     name = "poll"
+    outlives_requests = True
 
     async def _read(self, http: httpx.AsyncClient, hello: str) -> None:
         url = http_url(self._address, "/poll")
