@@ -31,7 +31,8 @@ SECONDS = 15
 
 @pytest.fixture(params=[1, 2], ids=["one-shard", "two-shards"])
 def server(request, tmp_path):
-    server = Server(tmp_path, free_port(), f"{CONFIG}[engine]\nshards = {request.param}\n")
+    token = '[[access.tokens]]\ntoken = "a-token"\nname = "desk"\npublish = ["devices/meters/+", "devices/nobody/+"]\n'
+    server = Server(tmp_path, free_port(), f"{CONFIG}{token}[engine]\nshards = {request.param}\n")
     yield server
     server.kill()
 
@@ -423,12 +424,17 @@ def test_a_session_asks_as_well(server):
     with Device(server, "d") as device, Reader(server, "a") as reader:
         request = {"id": 7, "type": "request", "device": "meters/d", "data": {"read": True}, "timeout_ms": 5000}
         reader.peer.send(json.dumps(request))
+        assert json.loads(reader.peer.recv(SECONDS))["code"] == 4301, "not without a token"
+    with Device(server, "d") as device, connect(f"ws://127.0.0.1:{server.port}/v1/ws", proxy=None) as peer:
+        peer.send(json.dumps({"id": 1, "type": "hello", "token": "a-token"}))
+        assert json.loads(peer.recv(SECONDS))["type"] == "welcome"
+        peer.send(json.dumps(request))
         device.answer(lambda payload: f"[{payload}]")
-        response = json.loads(reader.peer.recv(SECONDS))
+        response = json.loads(peer.recv(SECONDS))
         assert (response["id"], response["from"], response["data"]) == (7, "meters/d", [{"read": True}])
         for name, code in (("meters/nobody", 4223), ("nobody/d", 4223)):
-            reader.peer.send(json.dumps({**request, "device": name}))
-            assert json.loads(reader.peer.recv(SECONDS))["code"] == code
+            peer.send(json.dumps({**request, "device": name}))
+            assert json.loads(peer.recv(SECONDS))["code"] == code
 
 
 def test_presence_is_the_value_of_its_topic(server):
