@@ -474,6 +474,8 @@ export class Subscriptions {
     for (const reader of this.#readers.of(topic)) {
       if (reader.state !== "live") continue;
       reader.isWithoutDeltas = true;
+      // Also while asking has to wait: what comes meanwhile would seem to follow what was lost.
+      this.#enter(reader, "asked");
       this.#ask(reader);
     }
   }
