@@ -413,6 +413,8 @@ impl Subscriptions {
                 SubscriptionState::Waiting => false,
             };
             if must_ask {
+                // From now on, not only once it is asked: what comes meanwhile would seem to follow what was lost.
+                (known.state, known.asked_as) = (SubscriptionState::Asked, None);
                 self.wishes.push_back(Wish::Ask(*id));
             }
         }
