@@ -155,6 +155,12 @@ limits! {
     handlers_per_session_max: usize = 1_000;
     /// Selectors that all sessions may handle.
     handlers_max: usize = 100_000;
+    /// Requests that one session may wait for at a time.
+    requests_per_session_max: usize = 4_096;
+    /// Payload bytes of answers that a shard remembers for requests with a key.
+    request_outcomes_bytes_max: usize = 64 << 20;
+    /// Bytes of what a client calls itself that are remembered.
+    client_bytes_max: usize = 128;
     /// Requests that may be open with one device at a time.
     device_requests_max: usize = 16;
     /// Milliseconds that the answer to a request may take.

@@ -1,7 +1,9 @@
 //! Who handles which requests, on all shards.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use model::{Selector, TopicName};
 use slab::Slab;
 
@@ -27,17 +29,13 @@ pub struct Registration {
     pub client: Option<Arc<str>>,
 }
 
-impl Registration {
-    fn is_of(&self, shard: ShardIndex, link: u32, serial: u32) -> bool {
-        (self.shard, self.link, self.serial) == (shard, link, serial)
-    }
-}
-
 /// Every registration of the node.
 #[derive(Debug, Default)]
 pub(super) struct Handlers {
     all: Slab<Registration>,
     tree: SelectorTree<u32>,
+    /// Those of each connection.
+    of_link: HashMap<(ShardIndex, u32), Vec<u32>, RandomState>,
     /// Grows with each request, so that equal handlers take turns.
     turn: usize,
 }
@@ -51,8 +49,9 @@ impl Handlers {
         let Registration { shard, link, serial, ref selector, .. } = registration;
         self.remove(shard, link, serial, Some(selector));
         let selector = selector.clone();
-        let index = self.all.insert(registration);
-        self.tree.insert(&selector, index as u32);
+        let index = self.all.insert(registration) as u32;
+        self.tree.insert(&selector, index);
+        self.of_link.entry((shard, link)).or_default().push(index);
     }
 
     /// Removes what a session handles: one selector, or all. Answers how many it were.
@@ -63,16 +62,23 @@ impl Handlers {
         serial: u32,
         only: Option<&Selector>,
     ) -> usize {
-        let is_it = |known: &Registration| {
-            known.is_of(shard, link, serial) && only.is_none_or(|only| *only == known.selector)
-        };
-        let gone: Vec<usize> =
-            self.all.iter().filter(|(_, known)| is_it(known)).map(|(index, _)| index).collect();
-        for index in &gone {
-            let registration = self.all.remove(*index);
-            self.tree.remove(&registration.selector, *index as u32);
+        let Some(indices) = self.of_link.get_mut(&(shard, link)) else { return 0 };
+        let (all, tree) = (&mut self.all, &mut self.tree);
+        let before = indices.len();
+        indices.retain(|index| {
+            let known = &all[*index as usize];
+            let is_it = known.serial == serial && only.is_none_or(|only| *only == known.selector);
+            if is_it {
+                let gone = all.remove(*index as usize);
+                tree.remove(&gone.selector, *index);
+            }
+            !is_it
+        });
+        let gone = before - indices.len();
+        if indices.is_empty() {
+            self.of_link.remove(&(shard, link));
         }
-        gone.len()
+        gone
     }
 
     /// Those who handle a topic and are accepted, the most specific first; equal ones take turns.

@@ -26,6 +26,12 @@ pub(super) struct Keys {
     known: HashMap<KeyName, Keyed, RandomState>,
     /// Those that are done, the oldest first, and when they were.
     done: VecDeque<(Duration, KeyName)>,
+    /// Payload bytes of their outcomes.
+    bytes: usize,
+}
+
+fn bytes_of(outcome: &Outcome) -> usize {
+    outcome.result.as_ref().map_or(0, |(_, payload)| payload.bytes().len())
 }
 
 impl Keys {
@@ -48,18 +54,52 @@ impl Keys {
     pub fn settle(&mut self, key: KeyName, outcome: &Outcome, now: Duration) -> Vec<Ticket> {
         let Some(Keyed::UnderWay(waiting)) = self.known.remove(&key) else { return Vec::new() };
         if outcome.is_final() {
+            self.bytes += bytes_of(outcome);
             self.known.insert(key.clone(), Keyed::Done(outcome.clone()));
             self.done.push_back((now, key));
         }
         waiting
     }
 
-    /// Forgets what was done before `before`, and the oldest beyond `count_max`.
-    pub fn forget(&mut self, before: Duration, count_max: usize) {
-        while self.done.front().is_some_and(|(at, _)| *at < before || self.done.len() > count_max) {
-            if let Some((_, key)) = self.done.pop_front() {
-                self.known.remove(&key);
+    /// Forgets what was done before `before`, and the oldest beyond so many, or so many bytes of answers.
+    pub fn forget(&mut self, before: Duration, count_max: usize, bytes_max: usize) {
+        let is_over = |it: &Self, at: Duration| {
+            at < before || it.done.len() > count_max || it.bytes > bytes_max
+        };
+        while self.done.front().is_some_and(|(at, _)| is_over(self, *at)) {
+            let Some((_, key)) = self.done.pop_front() else { return };
+            if let Some(Keyed::Done(outcome)) = self.known.remove(&key) {
+                self.bytes -= bytes_of(&outcome);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use model::{Limits, Payload, PayloadKind};
+
+    use super::*;
+
+    #[test]
+    fn outcomes_are_remembered_within_bounds() {
+        let (mut keys, payload) = (Keys::default(), Payload::new(PayloadKind::Bytes, &[0; 100]));
+        let outcome = Outcome { result: Ok(("s".into(), Arc::new(payload))) };
+        let topic = TopicName::parse("t", &Limits::default()).expect("valid");
+        let name = |number: u64| -> KeyName {
+            ("p".into(), topic.clone(), number.to_string().as_str().into())
+        };
+        for number in 0..10 {
+            assert_eq!(keys.ask(name(number), number), (None, true));
+            let at = Duration::from_secs(number);
+            assert_eq!(keys.settle(name(number), &outcome, at), [number]);
+        }
+        keys.forget(Duration::from_secs(2), 7, 1 << 20);
+        assert_eq!((keys.known.len(), keys.bytes), (7, 700), "old ones and the oldest of too many");
+        keys.forget(Duration::ZERO, 100, 250);
+        assert_eq!((keys.known.len(), keys.bytes), (2, 200), "too many bytes");
+        assert_eq!(keys.ask(name(9), 1).0, Some(outcome));
     }
 }

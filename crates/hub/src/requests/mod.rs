@@ -6,19 +6,23 @@
 
 mod handlers;
 mod keyed;
+mod mail;
 mod open;
+mod output;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Asked, Code, Limits, Payload, Refusal, Request, Respond, Selector, TopicName};
+use model::{Asked, Code, Limits, Refusal, Request, Respond, Selector};
 use slab::Slab;
 
 use self::handlers::Handlers;
 pub use self::handlers::Registration;
 use self::keyed::{KeyName, Keys};
+pub use self::mail::{Ask, AskByKey, Outcome, RequestMail};
 use self::open::OpenRequests;
+pub use self::output::{RequestCounters, RequestOutput};
 use crate::index::{ShardIndex, home_shard_of};
 
 /// Handlers that are tried for one request, one after the other, while they are full.
@@ -26,125 +30,6 @@ const CANDIDATES_MAX: usize = 16;
 
 /// A pending request: the asking shard in the upper 16 bits, then a generation, then a slot.
 pub(crate) type Ticket = u64;
-
-/// What became of a request: who answered and what, or why nobody did.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// The answer.
-    pub result: Result<(Arc<str>, Arc<Payload>), Refusal>,
-}
-
-impl Outcome {
-    fn refused(code: Code, text: impl Into<String>) -> Self {
-        Self { result: Err(Refusal::new(code, text)) }
-    }
-
-    /// Whether the request may have been carried out.
-    fn is_final(&self) -> bool {
-        let again = [Code::NoHandler, Code::TooManyRequests, Code::Busy];
-        self.result.as_ref().err().is_none_or(|refusal| !again.contains(&refusal.code))
-    }
-}
-
-/// A request on its way to one handler.
-#[derive(Clone, Debug)]
-pub struct Ask {
-    ticket: Ticket,
-    /// The handler's connection.
-    pub link: u32,
-    /// Which connection of that number.
-    pub serial: u32,
-    topic: TopicName,
-    payload: Arc<Payload>,
-    due: Duration,
-    session: Arc<str>,
-    principal: Arc<str>,
-}
-
-/// What shards tell each other of requests.
-#[derive(Clone, Debug)]
-pub enum RequestMail {
-    /// A session handles something; answered by `Registered`.
-    Register(Box<Registration>),
-    /// A shard knows of the registration of this connection.
-    Registered(u32, u32),
-    /// A session handles a selector no more, or nothing.
-    Unregister(u32, u32, Option<Selector>),
-    /// A request for a handler of that shard.
-    Ask(Box<Ask>),
-    /// A request whose key is at home there.
-    AskByKey(Box<AskByKey>),
-    /// What became of a request of that shard.
-    Settle(u64, Box<Outcome>),
-}
-
-/// A request on its way to the home of its key.
-#[derive(Clone, Debug)]
-pub struct AskByKey {
-    ticket: Ticket,
-    request: Request,
-    due: Duration,
-    session: Arc<str>,
-    principal: Arc<str>,
-}
-
-/// What is to be done.
-#[derive(Debug)]
-pub enum RequestOutput<A> {
-    /// Mail another shard.
-    Mail(ShardIndex, RequestMail),
-    /// Tell a handler of this shard.
-    Tell {
-        /// Its connection.
-        link: u32,
-        /// The request.
-        asked: Asked,
-    },
-    /// Tell a handler that every shard knows of what it handles.
-    Registered {
-        /// Its connection.
-        link: u32,
-        /// Which connection of that number.
-        serial: u32,
-    },
-    /// Tell whoever asked.
-    Answer {
-        /// Whoever asked.
-        asker: A,
-        /// What became of it; one of several, if there are more to come.
-        outcome: Outcome,
-        /// Whether others may answer, too.
-        has_more: bool,
-    },
-    /// Tell whoever asked all that everybody has answered, or will not.
-    AnswersEnd {
-        /// Whoever asked.
-        asker: A,
-        /// How many answered.
-        count: u64,
-        /// How many did not.
-        missing: u64,
-    },
-}
-
-/// How often things happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RequestCounters {
-    /// Requests that were asked here.
-    pub requests: u64,
-    /// Of these, answered.
-    pub answered: u64,
-    /// Of these, refused in any way, deadlines included.
-    pub refused: u64,
-    /// Of these, not answered in time.
-    pub timed_out: u64,
-    /// Answers that came too late and were discarded.
-    pub late_answers: u64,
-    /// Requests that are open with handlers here.
-    pub open: u64,
-    /// Selectors that are handled on the node.
-    pub handlers: u64,
-}
 
 /// Decides whether a handler may be asked.
 pub type Accepts<'a> = &'a dyn Fn(&Registration) -> bool;
@@ -189,7 +74,7 @@ pub struct Requests<A> {
     /// How many shards are yet to know of a registration, by its connection.
     registering: Vec<(u32, u32, usize)>,
     /// How many requests may be open with each session that handles something.
-    concurrency: std::collections::HashMap<u32, usize>,
+    concurrency: HashMap<u32, usize>,
     pending: Slab<Pending<A>>,
     generations: u16,
     open: OpenRequests,
@@ -208,7 +93,7 @@ impl<A: Clone> Requests<A> {
             limits,
             handlers: Handlers::default(),
             registering: Vec::new(),
-            concurrency: std::collections::HashMap::new(),
+            concurrency: HashMap::new(),
             pending: Slab::new(),
             generations: 0,
             open: OpenRequests::default(),
@@ -222,6 +107,11 @@ impl<A: Clone> Requests<A> {
     /// What is to be done next.
     pub fn poll(&mut self) -> Option<RequestOutput<A>> {
         self.outputs.pop_front()
+    }
+
+    /// Whether something is to be done now.
+    pub fn has_outputs(&self) -> bool {
+        !self.outputs.is_empty()
     }
 
     /// When the next deadline is.
@@ -512,13 +402,15 @@ impl<A: Clone> Requests<A> {
         let AskByKey { ticket, request, due, session, principal } = by_key;
         let Some(key) = request.key.clone() else { return };
         let window = self.limits.idempotency_window_ms;
-        self.keys.forget(now.saturating_sub(window), self.limits.idempotency_keys_max);
+        let Limits { idempotency_keys_max, request_outcomes_bytes_max, .. } = self.limits;
+        let before = now.saturating_sub(window);
+        self.keys.forget(before, idempotency_keys_max, request_outcomes_bytes_max);
         let name: KeyName = (Arc::clone(&principal), request.topic.clone(), key);
         match self.keys.ask(name.clone(), ticket) {
             (Some(outcome), _) => self.settle(ticket, outcome, now),
             (None, false) => {}
             (None, true) => match self.begin(PendingAsker::Key(name.clone()), due) {
-                // Filters need the caller: with a key they are not evaluated, see `check_request`.
+                // A request has a key or a filter, not both.
                 Some(own) => self.route(own, request, (session, principal), &|_| true, now),
                 None => {
                     let text = "cannot ask now: the shard waits for requests_open_max answers; try \

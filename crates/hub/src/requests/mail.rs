@@ -1,0 +1,69 @@
+//! What shards tell each other of requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Code, Payload, Refusal, Request, Selector, TopicName};
+
+use super::{Registration, Ticket};
+
+/// What became of a request: who answered and what, or why nobody did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The answer.
+    pub result: Result<(Arc<str>, Arc<Payload>), Refusal>,
+}
+
+impl Outcome {
+    pub(super) fn refused(code: Code, text: impl Into<String>) -> Self {
+        Self { result: Err(Refusal::new(code, text)) }
+    }
+
+    /// Whether the request may have been carried out.
+    pub(super) fn is_final(&self) -> bool {
+        let again = [Code::NoHandler, Code::TooManyRequests, Code::Busy];
+        self.result.as_ref().err().is_none_or(|refusal| !again.contains(&refusal.code))
+    }
+}
+
+/// A request on its way to one handler.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub(super) ticket: Ticket,
+    /// The handler's connection.
+    pub link: u32,
+    /// Which connection of that number.
+    pub serial: u32,
+    pub(super) topic: TopicName,
+    pub(super) payload: Arc<Payload>,
+    pub(super) due: Duration,
+    pub(super) session: Arc<str>,
+    pub(super) principal: Arc<str>,
+}
+
+/// What shards tell each other of requests.
+#[derive(Clone, Debug)]
+pub enum RequestMail {
+    /// A session handles something; answered by `Registered`.
+    Register(Box<Registration>),
+    /// A shard knows of the registration of this connection.
+    Registered(u32, u32),
+    /// A session handles a selector no more, or nothing.
+    Unregister(u32, u32, Option<Selector>),
+    /// A request for a handler of that shard.
+    Ask(Box<Ask>),
+    /// A request whose key is at home there.
+    AskByKey(Box<AskByKey>),
+    /// What became of a request of that shard.
+    Settle(u64, Box<Outcome>),
+}
+
+/// A request on its way to the home of its key.
+#[derive(Clone, Debug)]
+pub struct AskByKey {
+    pub(super) ticket: Ticket,
+    pub(super) request: Request,
+    pub(super) due: Duration,
+    pub(super) session: Arc<str>,
+    pub(super) principal: Arc<str>,
+}
