@@ -189,7 +189,7 @@ impl<I: Io> Shard<I> {
         }
         let rates = native.principal.rates;
         if let Some(client) = hello.client {
-            self.handling.clients.insert(socket.0, client.into());
+            self.handling.name(socket.0, &client, self.config.limits.client_bytes_max);
         }
         let mut manner = Manner::of(self.hub.encoding(session));
         manner.encoding = manner.encoding.with_batch(hello.batch);

@@ -10,7 +10,7 @@ use model::{
 };
 use protocol::device::{DeviceSays, ServerSays, append, decode};
 use protocol::http::{
-    BodyLen, MessageFraming, MessageReader, RequestHead, Said, encode_last_chunk,
+    BodyLen, BodyReader, MessageFraming, MessageReader, RequestHead, Said, encode_last_chunk,
     encode_response_head, refusal_body,
 };
 use protocol::native::timeout_of;
@@ -134,7 +134,8 @@ pub(crate) fn whole_number(head: &RequestHead, name: &str) -> Result<Option<u64>
 impl<I: Io> Shard<I> {
     /// Takes a request whose body stays open: a device attaches.
     pub(crate) fn attach(&mut self, socket: Socket, head: &RequestHead, rest: &[u8]) {
-        let attached = match self.check_attach(head) {
+        let checked = self.check_origin(head).and_then(|()| self.check_attach(head));
+        let attached = match checked {
             Ok(attached) => attached,
             Err(refusal) => return self.refuse_http(socket, &refusal),
         };
@@ -171,7 +172,9 @@ impl<I: Io> Shard<I> {
         let asked = (application.as_str(), Role::Device, &*name);
         let unix_ms = self.now.unix_ms;
         let application = self.applications.check(head, asked, &self.secret, unix_ms)?;
-        if head.method != "POST" || !head.has_token("transfer-encoding", "chunked") {
+        // The body is read as messages, under the rules of any body.
+        BodyReader::new(head, &self.config.limits)?;
+        if head.method != "POST" || head.field("transfer-encoding").is_none() {
             let why = "a device attaches with a POST whose body is chunked and stays open";
             return Err(bad_request(why.into()));
         }
@@ -438,12 +441,12 @@ impl<I: Io> Shard<I> {
 
     /// Tells a device why its attachment ends, then ends it.
     pub(crate) fn close_device(&mut self, socket: Socket, refusal: &Refusal) {
-        self.refusals += 1;
         let Some(attached) = self.attached(socket).filter(|it| !it.is_closing) else { return };
         attached.is_closing = true;
         let framing = attached.reader.framing();
         append(ServerSays::Closing(&refusal_body(refusal)), framing, &mut attached.unsent);
         encode_last_chunk(&mut attached.unsent);
+        self.refusals += 1;
         self.send_device(socket);
         self.close_soon(socket);
     }
@@ -604,8 +607,17 @@ pub struct Gather {
 
 #[derive(Debug)]
 pub(crate) enum Gathered {
-    Devices { application: String, after: String, limit: usize, found: Vec<(Arc<str>, u32)> },
-    Statistics { application: ApplicationIndex, total: Box<crate::statistics::Statistics> },
+    Devices {
+        application: String,
+        after: String,
+        limit: usize,
+        found: Vec<(Arc<str>, u32)>,
+    },
+    Statistics {
+        id: String,
+        application: ApplicationIndex,
+        total: Box<crate::statistics::Statistics>,
+    },
 }
 
 impl<I: Io> Shard<I> {
@@ -618,7 +630,7 @@ impl<I: Io> Shard<I> {
                     let own = self.devices.list(application, after, *limit + 1).into_iter();
                     found.extend(own.map(|(name, device)| (name, device.since)));
                 }
-                Gathered::Statistics { application, total } => {
+                Gathered::Statistics { application, total, .. } => {
                     total.add(self.statistics.of(*application));
                 }
             }
@@ -644,8 +656,8 @@ impl<I: Io> Shard<I> {
                 let devices: Vec<serde_json::Value> = found.iter().map(shown).collect();
                 json!({ "devices": devices, "next": next }).to_string()
             }
-            Gathered::Statistics { application, total } => {
-                total.shown(&self.applications.at(application).id, self.now.unix_ms).to_string()
+            Gathered::Statistics { id, total, .. } => {
+                total.shown(&id, self.now.unix_ms).to_string()
             }
         };
         self.answer(gather.asker, 200, "application/json", text.as_bytes());
@@ -663,8 +675,9 @@ impl<I: Io> Shard<I> {
             return Err(Refusal::new(Code::WrongMethod, text));
         };
         let asked = (*application, Role::Admin, *application);
+        let (id, total) = ((*application).to_owned(), Box::default());
         let application = self.applications.check(head, asked, &self.secret, self.now.unix_ms)?;
-        let what = Gathered::Statistics { application, total: Box::default() };
+        let what = Gathered::Statistics { id, application, total };
         self.gather(Gather { asker, shard: 0, what });
         Ok(())
     }

@@ -123,7 +123,10 @@ fn loops(expression: &IdedExpr) -> bool {
 }
 
 /// A filter over sessions that handle requests.
-pub(crate) struct HandlerFilter(Filter);
+pub(crate) struct HandlerFilter {
+    filter: Filter,
+    environment: Arc<Env>,
+}
 
 impl HandlerFilter {
     /// The filter that `text` spells out.
@@ -131,16 +134,16 @@ impl HandlerFilter {
     /// # Errors
     /// It is no expression, or one that loops.
     pub(crate) fn compile(text: &str) -> Result<Self, Refusal> {
-        compile(text).map(Self)
+        Ok(Self { filter: compile(text)?, environment: Arc::new(Env::stdlib()) })
     }
 
     /// Whether it accepts a session. One that cannot be decided is not accepted.
     pub(crate) fn accepts(&self, session: &str, principal: &str, client: &str) -> bool {
-        let mut context = Context::with_env(Arc::new(Env::stdlib()));
+        let mut context = Context::with_env(Arc::clone(&self.environment));
         context.add_variable_from_value("session", session);
         context.add_variable_from_value("principal", principal);
         context.add_variable_from_value("client", client);
-        let run = AssertUnwindSafe(|| self.0.program.execute(&context));
+        let run = AssertUnwindSafe(|| self.filter.program.execute(&context));
         matches!(catch_unwind(run), Ok(Ok(Value::Bool(true))))
     }
 }

@@ -76,7 +76,7 @@ impl<I: Io> Shard<I> {
         if batch != polled.batch {
             return self.answer_refusal(asker, &no_session());
         }
-        polled.told.clear();
+        polled.told = Vec::new();
         let session = polled.native.session;
         // Whoever polls twice at a time gave the first one up.
         if let Some(given_up) = polled.asker.replace(asker) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::{Io, Socket};
-use hub::{Outcome, Registration, RequestOutput};
+use hub::{Outcome, Registration, RequestOutput, SessionIndex};
 use model::{
     Action, Asked, Code, CommandId, Event, Handle, Payload, PayloadKind, Principal, Recipients,
     Refusal, Request, Respond, Response, Selector, TopicName, Unhandle,
@@ -39,11 +39,31 @@ pub(crate) struct Handling {
     waiting: Vec<(Option<CommandId>, Vec<Selector>)>,
 }
 
-/// What a shard knows of its sessions that handle requests, by connection; and what sessions call themselves.
+/// What a shard knows of its sessions that handle requests, by connection; what sessions call themselves, and how
+/// many answers they wait for.
 #[derive(Debug, Default)]
 pub(crate) struct HandlingSessions {
     all: HashMap<u32, Handling>,
-    pub clients: HashMap<u32, Arc<str>>,
+    clients: HashMap<u32, Arc<str>>,
+    /// By connection and its serial; those that wait for none are not here.
+    asked: HashMap<(u32, u32), usize>,
+}
+
+impl HandlingSessions {
+    /// Notes what the session on a connection calls itself, as far as that is remembered.
+    pub(crate) fn name(&mut self, link: u32, client: &str, bytes_max: usize) {
+        let end = client.floor_char_boundary(bytes_max);
+        self.clients.insert(link, client[..end].into());
+    }
+
+    fn has_outcome(&mut self, connection: (u32, u32)) {
+        if let Some(asked) = self.asked.get_mut(&connection) {
+            *asked -= 1;
+            if *asked == 0 {
+                self.asked.remove(&connection);
+            }
+        }
+    }
 }
 
 impl<I: Io> Shard<I> {
@@ -127,6 +147,7 @@ impl<I: Io> Shard<I> {
     /// Ends what a connection handled that is gone.
     pub(crate) fn end_handling(&mut self, socket: Socket, serial: u32) {
         self.handling.clients.remove(&socket.0);
+        self.handling.asked.remove(&(socket.0, serial));
         if self.handling.all.remove(&socket.0).is_some() {
             let now = self.now.elapsed;
             self.requests_under_way.unregister(socket.0, serial, None, now);
@@ -147,8 +168,22 @@ impl<I: Io> Shard<I> {
             return Err(Refusal::new(Code::BadCommand, text));
         }
         let serial = self.connection(socket).map_or(0, |open| open.serial);
+        let asked_max = self.config.limits.requests_per_session_max;
+        let asked = self.handling.asked.entry((socket.0, serial)).or_default();
+        if *asked >= asked_max {
+            let text = format!(
+                "cannot ask now: the session waits for requests_per_session_max ({asked_max}) answers; ask again \
+                 once some are here"
+            );
+            return Err(Refusal::new(Code::TooManyRequests, text));
+        }
+        *asked += 1;
         let from = self.session_name(serial);
-        self.ask_for(Caller::Session { socket, serial, id }, from, principal, request)
+        let result = self.ask_for(Caller::Session { socket, serial, id }, from, principal, request);
+        if result.is_err() {
+            self.handling.has_outcome((socket.0, serial));
+        }
+        result
     }
 
     fn ask_for(
@@ -258,6 +293,7 @@ impl<I: Io> Shard<I> {
                 }
                 RequestOutput::AnswersEnd { asker, count, missing } => {
                     if let Caller::Session { socket, serial, id } = asker {
+                        self.handling.has_outcome((socket.0, serial));
                         self.tell_caller(socket, serial, &Event::Responded { id, count, missing });
                     }
                 }
@@ -275,6 +311,12 @@ impl<I: Io> Shard<I> {
             .is_some_and(|open| self.requests_under_way.is_for(request, open.serial));
         let native = self.open_connection(Socket(link)).and_then(|open| open.state.native());
         match native.filter(|native| is_its_own && !native.is_closing).map(|it| it.session) {
+            Some(session) if self.is_full(session) => {
+                let text = "cannot have it answered now: answers_bytes_max bytes wait for the connection of the \
+                            session that handles it; ask again later";
+                let refusal = Refusal::new(Code::TooManyRequests, text);
+                self.requests_under_way.take_back(request, refusal, self.now.elapsed);
+            }
             Some(session) => self.hub.tell(session, &Event::Request(asked)),
             None => {
                 let text =
@@ -283,6 +325,11 @@ impl<I: Io> Shard<I> {
                 self.requests_under_way.take_back(request, refusal, self.now.elapsed);
             }
         }
+    }
+
+    /// Whether so much waits for a session's connection that it is asked nothing.
+    pub(crate) fn is_full(&self, session: SessionIndex) -> bool {
+        self.hub.answers_bytes(session) >= self.config.limits.answers_bytes_max
     }
 
     fn tell_registered(&mut self, link: u32, serial: u32) {
@@ -308,6 +355,9 @@ impl<I: Io> Shard<I> {
                 self.answer_socket(socket, turn, outcome);
             }
             return;
+        }
+        if let (Caller::Session { socket, serial, .. }, false) = (&caller, has_more) {
+            self.handling.has_outcome((socket.0, *serial));
         }
         match (caller, outcome.result) {
             (Caller::Socket { .. }, _) => {}

@@ -80,6 +80,8 @@ pub struct Shard<I> {
     /// When memory was shed last.
     pub(crate) relieved_at: Duration,
     swept_at: u32,
+    /// A connection ended after this turn ordered publications and requests: the next one comes at once.
+    has_leavings: bool,
     is_stopping: bool,
     counters: ShardCounters,
     pub(crate) refusals: u64,
@@ -252,6 +254,7 @@ impl<I: Io> Shard<I> {
             pressure,
             relieved_at: Duration::ZERO,
             swept_at: now.coarse_seconds(),
+            has_leavings: false,
             is_stopping: false,
             counters: ShardCounters::default(),
             refusals: 0,
@@ -290,6 +293,7 @@ impl<I: Io> Shard<I> {
             }
         }
         self.take_mail();
+        self.has_leavings = false;
         self.run_backbone();
         self.run_requests();
         self.sweep_if_due();
@@ -311,7 +315,8 @@ impl<I: Io> Shard<I> {
         let due = [self.hub.due_at(), self.requests_under_way.due_at()].into_iter().flatten().min();
         let due = due.map(|at| at.saturating_sub(now.elapsed));
         let idle = due.map_or(IDLE, |due| due.min(IDLE));
-        match (has_more || self.has_readable_unread(), must_retry || !self.closing.is_empty()) {
+        let has_work = has_more || self.has_leavings || self.has_readable_unread();
+        match (has_work, must_retry || !self.closing.is_empty()) {
             (true, _) => Some(Duration::ZERO),
             (false, true) => Some(idle.min(RETRY)),
             (false, false) => Some(idle),
@@ -464,6 +469,7 @@ impl<I: Io> Shard<I> {
             None => self.connections.take(socket.0 as usize),
         };
         let Some(connection) = connection else { return };
+        self.has_leavings = true;
         if let Some(native) = connection.state.native() {
             self.hub.close_session(native.session);
             self.end_handling(socket, connection.serial);

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -208,6 +208,16 @@ fn events_of_devices_are_topics() {
     });
 }
 
+/// The status that a head is answered with.
+fn bare_request(node: &Node, head: &str) -> u16 {
+    let mut stream = TcpStream::connect(node.address()).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a valid time");
+    stream.write_all(format!("{head}\r\n\r\n").as_bytes()).expect("open");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("an answer in time");
+    line.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
+}
+
 #[test]
 fn keys_and_names_are_checked() {
     let node = node("shards = 2", "");
@@ -216,6 +226,19 @@ fn keys_and_names_are_checked() {
     assert!(status("device=d1", APPLICATION_KEY).contains("403"));
     assert!(status("device=a/b", DEVICE_KEY).contains("400"));
     assert!(status("device=d1&info=x", DEVICE_KEY).contains("400"));
+    for fields in [
+        "Transfer-Encoding: gzip, chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5",
+        "Content-Length: 5",
+        "Origin: http://elsewhere.example\r\nTransfer-Encoding: chunked",
+    ] {
+        let head = format!(
+            "POST /v1/devices/attach?application=meters&device=d1 HTTP/1.1\r\n\
+             Authorization: Bearer {DEVICE_KEY}\r\n{fields}\r\nHost: x"
+        );
+        let status = if fields.starts_with("Origin") { 403 } else { 400 };
+        assert_eq!(bare_request(&node, &head), status, "{fields}");
+    }
     let (status, body) = node.request("POST /v1/devices/d1/send?application=meters HTTP/1.1", "x");
     assert!(status == 401 && body.contains("4300"), "{status} {body}");
 }
@@ -238,9 +261,12 @@ fn devices_are_listed_and_described_and_the_silent_go() {
             get(node, "/v1/devices?application=meters&limit=3&after=d3", APPLICATION_KEY);
         assert_eq!((names(&page), &page["next"]), (vec!["d4".into(), "d5".into()], &json!(null)));
         devices[0].say("D");
-        std::thread::sleep(Duration::from_millis(200));
-        let (_, one) = get(node, "/v1/devices/d1?application=meters", APPLICATION_KEY);
-        assert_eq!(one["state"], "detached");
+        let state =
+            || get(node, "/v1/devices/d1?application=meters", APPLICATION_KEY).1["state"].clone();
+        let until = Instant::now() + Duration::from_secs(5);
+        while state() != "detached" {
+            assert!(Instant::now() < until, "it said that it goes, and is {}", state());
+        }
         assert_eq!(get(node, "/v1/devices/d9?application=meters", APPLICATION_KEY).0, 404);
     });
     let node = node("shards = 1", "silence_ms = 2000\n");

@@ -70,6 +70,27 @@ fn what_can_go_wrong_has_codes_of_its_own() {
 }
 
 #[test]
+fn a_session_waits_for_so_many_answers_at_a_time() {
+    let node = Node::start("[engine]\nshards = 2\n[limits]\nrequests_per_session_max = 2\n");
+    let mut peer = handler(&node, "slow", 8);
+    let (mut caller, mut other) = (node.socket(), node.socket());
+    for id in [1, 2] {
+        caller.say(&request(id, "slow", id));
+    }
+    assert_eq!(caller.ask(&request(3, "slow", 3))["code"], 4110);
+    other.say(&request(1, "slow", 9));
+    for _ in 0..3 {
+        answer(&mut peer, &json!(true));
+    }
+    for answered in [caller.hear(), caller.hear(), other.hear()] {
+        assert_eq!(answered["type"], "response", "{answered}");
+    }
+    caller.say(&request(4, "slow", 4));
+    answer(&mut peer, &json!(true));
+    assert_eq!(caller.hear()["id"], 4, "there is room again");
+}
+
+#[test]
 fn everybody_answers_a_request_to_all() {
     on_all_layouts(|node| {
         let mut peers: Vec<Peer> = (0..3).map(|_| handler(node, "rooms/+", 8)).collect();
