@@ -3,7 +3,8 @@
 
     TIDEGATE_KEY=a-key-for-devices ./device.py http://127.0.0.1:8470 meters py-1
 
-With `--key-id devices` the key itself never travels: the device proves that it has it.
+With `--key-id devices` the key itself never travels: the device proves that it has it. With `--adapt 600` it tells no events
+and looks for the longest silence, up to so many seconds, that the way to the server survives.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 
 HEARTBEAT_S = 10
+CONFIRM_S = 5
 EVENT_S = 5
 PAUSE_S_MIN, PAUSE_S_MAX = 0.5, 30
 TAKEN_OVER = 4224
@@ -46,6 +48,26 @@ def answer(payload):
 
 def event():
     return json.dumps({"celsius": round(random.gauss(21, 0.5), 2), "time": time.time()}).encode()
+
+
+class Rhythm:
+    """How long the device is silent, and the longest silence after which it was still heard."""
+
+    def __init__(self, seconds, longest):
+        self.seconds = self.safe = seconds
+        self.longest = longest
+
+    def longer(self):
+        return min(2 * self.seconds, self.longest)
+
+    def got_through(self):
+        if self.seconds > self.safe:
+            print(f"a silence of {self.seconds} s got through", flush=True)
+        self.safe, self.seconds = self.seconds, self.longer()
+
+    def was_lost(self):
+        print(f"a silence of {self.seconds} s was too long, staying with {self.safe} s", flush=True)
+        self.seconds = self.longest = self.safe
 
 
 class Attachment:
@@ -79,6 +101,9 @@ class Attachment:
             raise ConnectionError("the connection is gone")
         return chunk[:size]
 
+    def give_up(self):
+        self.socket.shutdown(socket.SHUT_RDWR)
+
     def close(self):
         self.socket.close()
 
@@ -89,7 +114,7 @@ def connect(server):
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         # A server that takes no heartbeat for so long is gone, although no packet says so.
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 3 * HEARTBEAT_S * 1000)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
     if server.scheme == "https":
         link = ssl.create_default_context().wrap_socket(link, server_hostname=server.hostname)
     return link
@@ -113,7 +138,7 @@ def attach(words):
     query = {
         "application": words.application,
         "device": words.device,
-        "heartbeat_ms": HEARTBEAT_S * 1000,
+        "heartbeat_ms": words.rhythm.seconds * 1000,
         "info": json.dumps({"program": "device.py"}),
     }
     path = "/v1/devices/attach?" + urllib.parse.urlencode(query)
@@ -137,6 +162,34 @@ def repeat(attachment, is_over, seconds, message):
         pass  # Whoever reads will notice.
 
 
+def adapt(attachment, is_over, confirmed, rhythm):
+    """Is silent for longer and longer, until the attachment is over or does not survive it."""
+    try:
+        while not is_over.wait(rhythm.seconds):
+            confirmed.clear()
+            attachment.say(b"H%d" % (rhythm.longer() * 1000))
+            if not confirmed.wait(CONFIRM_S):
+                if not is_over.is_set():
+                    rhythm.was_lost()
+                    attachment.give_up()
+                return
+            rhythm.got_through()
+    except OSError:
+        pass  # Whoever reads will notice.
+
+
+def begin(words, attachment, is_over, confirmed):
+    """Starts what the device says unasked."""
+    rhythm = words.rhythm
+    if words.adapt:
+        tasks = [(adapt, (attachment, is_over, confirmed, rhythm))]
+    else:
+        beats = [(rhythm.seconds, lambda: b"H"), (EVENT_S, lambda: b"E" + event())]
+        tasks = [(repeat, (attachment, is_over, seconds, what)) for seconds, what in beats]
+    for task, arguments in tasks:
+        threading.Thread(target=task, args=arguments, daemon=True).start()
+
+
 def respond(attachment, number, payload):
     try:
         message = b"A" + number + answer(payload)
@@ -150,7 +203,8 @@ def respond(attachment, number, payload):
 
 def serve(words, on_attached):
     """Attaches and serves until the connection is gone."""
-    attachment, is_over = attach(words), threading.Event()
+    attachment, is_over, confirmed = attach(words), threading.Event(), threading.Event()
+    is_attached = False
     words.attachment = attachment
     # Requests are answered side by side: a slow one holds nobody up.
     workers = ThreadPoolExecutor(max_workers=8)
@@ -158,12 +212,12 @@ def serve(words, on_attached):
         while message := attachment.hear():
             kind, rest = message[:1], message[1:]
             if kind == b"W":
-                print("attached", rest.decode(), flush=True)
-                on_attached()
-                for seconds, what in ((HEARTBEAT_S, lambda: b"H"), (EVENT_S, lambda: b"E" + event())):
-                    thread = threading.Thread(target=repeat, args=(attachment, is_over, seconds, what))
-                    thread.daemon = True
-                    thread.start()
+                confirmed.set()
+                if not is_attached:
+                    is_attached = True
+                    print("attached", rest.decode(), flush=True)
+                    on_attached()
+                    begin(words, attachment, is_over, confirmed)
             elif kind == b"Q":
                 workers.submit(respond, attachment, rest[:4], rest[4:])
             elif kind == b"C":
@@ -183,7 +237,10 @@ def main():
     parser.add_argument("application")
     parser.add_argument("device")
     parser.add_argument("--key-id", help="prove the key instead of sending it; its id in the configuration")
+    parser.add_argument("--heartbeat", type=int, default=HEARTBEAT_S, help="seconds between signs of life")
+    parser.add_argument("--adapt", type=int, metavar="SECONDS", help="find a longer heartbeat, up to this")
     words = parser.parse_args()
+    words.rhythm = Rhythm(words.heartbeat, words.adapt or words.heartbeat)
     words.key, words.attachment = os.environ.get("TIDEGATE_KEY", ""), None
     pause = PAUSE_S_MIN
 

@@ -356,7 +356,9 @@ def test_a_proof_opens_what_its_key_does(server):
         with Device(server, "d", authorization=authorization) as device:
             return device.status
 
-    assert status(proof(server, "meters/d")) == 200
+    used = proof(server, "meters/d")
+    assert status(used) == 200
+    assert status(used) == 401
     assert status(proof(server, "meters/other")) == 401
     assert status(proof(server, "d")) == 401
     assert status(proof(server, "meters/d", key="a-key-for-nothing")) == 401
@@ -366,6 +368,54 @@ def test_a_proof_opens_what_its_key_does(server):
     assert status("Tidegate-HMAC nonsense") == 401
     assert status(f"Bearer {APPLICATION_KEY}") == 403
     assert status("Bearer wrong") == 401
+
+
+class ForgetfulNetwork:
+    """Passes bytes on both ways, until nothing was sent for so long: what comes then goes nowhere, and nobody is told."""
+
+    def __init__(self, server, seconds):
+        self.seconds, self.behind = seconds, server.port
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.links = [self.listener]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.behind))
+                self.links += [near, far]
+                heard = [time.monotonic()]
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self.carry, args=(source, sink, heard), daemon=True).start()
+
+    def carry(self, source, sink, heard):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if time.monotonic() - heard[0] <= self.seconds:
+                    heard[0] = time.monotonic()
+                    sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def close(self):
+        for link in self.links:
+            link.close()
+
+
+def test_a_device_finds_the_longest_silence_that_gets_through(server, tmp_path):
+    network = ForgetfulNetwork(server, 3)
+    url = f"http://127.0.0.1:{network.port}"
+    command = [sys.executable, EXAMPLES / "device.py", url, "meters", "quiet", "--heartbeat", "1", "--adapt", "60"]
+    device = Program(server, "quiet", command, tmp_path)
+    try:
+        device.says("a silence of 2 s got through")
+        device.says("a silence of 4 s was too long, staying with 2 s")
+        until(lambda: sum("attached" in line for line in device.lines) == 2, "it does not come back")
+        assert ask(server, "quiet", b"temperature").status_code == 200
+    finally:
+        device.end()
+        network.close()
 
 
 def test_many_requests_are_open_at_once_and_answered_in_any_order(server):

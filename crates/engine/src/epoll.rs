@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -286,6 +286,11 @@ impl Io for EpollIo {
         self.counters.bytes_out += taken as u64;
         self.counters.sends_cut_short += u64::from(taken < bytes.len());
         Sent::Bytes(taken)
+    }
+
+    fn peer_address(&self, socket: Socket) -> Option<IpAddr> {
+        let peer = rustix::net::getpeername(self.socket(socket)?).ok()??;
+        SocketAddr::try_from(peer).ok().map(|peer| peer.ip())
     }
 
     fn close(&mut self, socket: Socket) {

@@ -1,6 +1,6 @@
 //! What a shard needs of the outside, and nothing more: the simulator implements it as well.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// A connection's socket, as its shard names it.
@@ -85,6 +85,9 @@ pub trait Io {
 
     /// Sends as much of `bytes` as the socket takes. One system call.
     fn send(&mut self, socket: Socket, bytes: &[u8]) -> Sent;
+
+    /// Where the peer of a socket is, if that can be said.
+    fn peer_address(&self, socket: Socket) -> Option<IpAddr>;
 
     /// Closes the socket. Bytes already taken by `send` still go out.
     fn close(&mut self, socket: Socket);

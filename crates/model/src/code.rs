@@ -70,6 +70,8 @@ codes! {
 
     /// The device is not attached now, and was.
     DeviceGone = 4111, "device_gone", 410;
+    /// Too many keys that came from the same address were wrong lately.
+    TooManyFailures = 4112, "too_many_failures", 429;
 
     /// The bytes are no valid command.
     BadCommand = 4200, "bad_command", 400;

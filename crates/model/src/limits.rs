@@ -161,6 +161,12 @@ limits! {
     request_outcomes_bytes_max: usize = 64 << 20;
     /// Bytes of what a client calls itself that are remembered.
     client_bytes_max: usize = 128;
+    /// Wrong keys of applications from one address (of IPv6: one /64) that a shard checks in a minute.
+    failed_keys_per_minute_max: usize = 60;
+    /// Addresses whose wrong keys a shard counts.
+    failed_keys_addresses_max: usize = 10_000;
+    /// Proofs, and keys for one WebSocket, that may be used in a minute.
+    proofs_per_minute_max: usize = 1_000_000;
     /// Requests that may be open with one device at a time.
     device_requests_max: usize = 16;
     /// Milliseconds that the answer to a request may take.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use model::{Anonymous, Code, Limits, Principal, Refusal, Selector};
 
-use crate::applications::UsedKeys;
 use crate::config::AccessConfig;
+use crate::devices::UsedOnce;
 
 /// The access rules of a configuration, ready to be asked.
 #[derive(Debug)]
@@ -14,13 +14,13 @@ pub struct Access {
     anonymous: Option<Arc<Principal>>,
     tokens: HashMap<String, Arc<Principal>>,
     origins: Vec<String>,
-    /// Keys for one WebSocket that were used.
-    pub(crate) used_keys: UsedKeys,
+    /// Proofs and keys that are good for one use, and had it.
+    pub(crate) used_once: UsedOnce,
 }
 
 impl Access {
     /// The rules that `config` spells out.
-    pub fn new(config: &AccessConfig, has_applications: bool) -> Self {
+    pub fn new(config: &AccessConfig, has_applications: bool, limits: &Limits) -> Self {
         let anonymous = match config.anonymous {
             Anonymous::All => Some(Principal::unlimited("anonymous")),
             Anonymous::Read => Some(Principal {
@@ -42,7 +42,7 @@ impl Access {
             anonymous: anonymous.map(Arc::new),
             tokens: tokens.collect(),
             origins: config.origins.clone(),
-            used_keys: UsedKeys::default(),
+            used_once: UsedOnce::new(limits.proofs_per_minute_max),
         }
     }
 
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn anonymous_readers_read_and_do_not_publish() {
         let config = AccessConfig { anonymous: Anonymous::Read, ..AccessConfig::default() };
-        let access = Access::new(&config, false);
+        let access = Access::new(&config, false, &Limits::default());
         let principal = access.principal(None).expect("anonymous is welcome");
         let all = Selector::parse("a/#", &Limits::default()).expect("valid");
         assert!(principal.may(Action::Subscribe, &all) && !principal.may(Action::Publish, &all));
@@ -111,7 +111,7 @@ mod tests {
     fn a_page_of_this_host_is_no_foreigner() {
         let config =
             AccessConfig { origins: vec!["https://a.example".into()], ..AccessConfig::default() };
-        let access = Access::new(&config, false);
+        let access = Access::new(&config, false, &Limits::default());
         assert!(access.origin_allowed("http://localhost:8470", "localhost:8470"));
         assert!(access.origin_allowed("https://a.example", "localhost:8470"));
         assert!(!access.origin_allowed("https://b.example", "localhost:8470"));

@@ -9,8 +9,7 @@ use protocol::native::Framing;
 use protocol::websocket::{Deflater, Inbound};
 
 use crate::asker::Asker;
-use crate::device_socket::DeviceSocket;
-use crate::devices::Attached;
+use crate::devices::{Attached, DeviceSocket};
 
 /// One connection.
 #[derive(Debug)]

@@ -15,15 +15,10 @@ use protocol::websocket::{
 };
 
 use crate::connection::{Answering, Arriving, Connection, Echo, State};
-use crate::device_socket::device_in;
-use crate::devices::ATTACH_PATH;
 use crate::encoder::Manner;
 use crate::mail::{Response, ShardMail};
+use crate::routes::Route;
 use crate::shard::Shard;
-use crate::stream::is_session_path;
-
-const WEBSOCKET_PATH: &str = "/v1/ws";
-const ECHO_PATH: &str = "/diagnostics/echo";
 
 impl<I: Io> Shard<I> {
     /// Takes bytes of requests.
@@ -59,21 +54,17 @@ impl<I: Io> Shard<I> {
     }
 
     fn route(&mut self, socket: Socket, head: RequestHead, rest: &[u8]) {
-        match head.path() {
-            WEBSOCKET_PATH if head.wants_websocket() => self.open_native(socket, &head, rest),
-            WEBSOCKET_PATH => {
+        let wants_websocket = head.wants_websocket();
+        match Route::of(head.path(), wants_websocket) {
+            Route::WebSocket if wants_websocket => self.open_native(socket, &head, rest),
+            Route::WebSocket => {
                 let text = "cannot serve /v1/ws as a page: it is a WebSocket; connect to it with \
                             a WebSocket client";
                 self.refuse_http(socket, &Refusal::new(Code::BadRequest, text));
             }
-            ECHO_PATH if self.config.echo && head.wants_websocket() => {
-                self.open_echo(socket, &head, rest);
-            }
-            path if head.wants_websocket() && device_in(path).is_some() => {
-                let device = device_in(path).unwrap_or_default().to_owned();
-                self.open_device_socket(socket, &head, &device, rest);
-            }
-            ATTACH_PATH => self.attach(socket, &head, rest),
+            Route::Echo if self.config.echo => self.open_echo(socket, &head, rest),
+            Route::DeviceSocket(device) => self.open_device_socket(socket, &head, device, rest),
+            Route::Attach => self.attach(socket, &head, rest),
             _ => match BodyReader::new(&head, &self.config.limits) {
                 Err(refusal) => self.refuse_http(socket, &refusal),
                 Ok(body) => {
@@ -108,10 +99,11 @@ impl<I: Io> Shard<I> {
         let State::Body(arriving) = state else { return };
         let Arriving { head, body } = *arriving;
         self.http_requests += 1;
-        if is_session_path(head.path()) && head.method != "OPTIONS" {
-            return self.handle_session_request(socket, &head, &body.into_body());
+        let body = body.into_body();
+        if self.take_request(socket, &head, &body) {
+            return;
         }
-        if let Err(refusal) = self.hand_on(socket, serial, head, body.into_body(), keep_alive) {
+        if let Err(refusal) = self.hand_on(socket, serial, head, body, keep_alive) {
             self.refuse_http(socket, &refusal);
         }
     }

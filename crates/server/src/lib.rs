@@ -5,12 +5,10 @@
 
 mod access;
 mod api;
-mod applications;
 mod asker;
 pub mod config;
 mod connection;
 mod conversation;
-mod device_socket;
 mod devices;
 mod encoder;
 mod history;
@@ -23,19 +21,18 @@ mod poll;
 mod proof;
 mod publish;
 mod requests;
+mod routes;
 mod server;
 mod shard;
-mod statistics;
 mod store;
 mod stream;
 mod subscribers;
 mod sweep;
 
 pub use access::Access;
-pub use applications::{Applications, Role};
 pub use asker::Asker;
 pub use config::Config;
-pub use devices::{DeviceMail, Gather};
+pub use devices::{Applications, DeviceMail, Gather, Role};
 pub use key::SessionPlace;
 pub use mail::ShardMail;
 pub use memory::SharedPressure;

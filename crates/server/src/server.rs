@@ -105,7 +105,8 @@ impl Server {
             .iter()
             .map(|waker| mailbox(config.limits.mailbox_len_max, waker.clone()))
             .unzip();
-        let access = Arc::new(Access::new(&config.access, !config.applications.is_empty()));
+        let access =
+            Arc::new(Access::new(&config.access, !config.applications.is_empty(), &config.limits));
         let (api, exchanges) = mpsc::channel(config.limits.requests_in_flight_max);
         let clock = Clock::start();
         let epoch = format!("{:x}-{:08x}", clock.now().unix_ms, random_seed() as u32);

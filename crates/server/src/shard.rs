@@ -16,9 +16,9 @@ use slab::Slab;
 use tokio::sync::mpsc;
 
 use crate::access::Access;
-use crate::applications::Applications;
 use crate::config::Config;
 use crate::connection::{Connection, Native, State};
+use crate::devices::{AllStatistics, Applications, FailedKeys};
 use crate::encoder::NativeEncoder;
 use crate::history::PendingRead;
 use crate::mail::ShardMail;
@@ -27,7 +27,6 @@ use crate::poll;
 use crate::proof::Secret;
 use crate::publish::PendingPublish;
 use crate::requests::{Caller, HandlingSessions};
-use crate::statistics::AllStatistics;
 use crate::store::DiskParts;
 use crate::subscribers::Subscribers;
 
@@ -62,6 +61,7 @@ pub struct Shard<I> {
     pub(crate) devices: Devices,
     /// Devices that are attached to this shard.
     pub(crate) devices_attached: usize,
+    pub(crate) failed_keys: FailedKeys,
     pub(crate) statistics: AllStatistics,
     pub(crate) inflater: Inflater,
     pub(crate) epoch: Epoch,
@@ -239,6 +239,7 @@ impl<I: Io> Shard<I> {
             applications: Applications::new(&config.applications),
             devices: Devices::new(config.limits.devices_gone_max),
             devices_attached: 0,
+            failed_keys: FailedKeys::default(),
             statistics: AllStatistics::default(),
             inflater: Inflater::default(),
             epoch: epoch.clone(),

@@ -18,30 +18,8 @@ use crate::conversation::{check_filter, check_read};
 use crate::encoder::Manner;
 use crate::key::{SessionPlace, key_of, no_session, place_of};
 use crate::mail::ShardMail;
+use crate::routes::SessionRoute;
 use crate::shard::Shard;
-
-/// Server-Sent Events.
-const EVENTS_PATH: &str = "/v1/sse";
-/// Lines of JSON.
-const LINES_PATH: &str = "/v1/stream";
-/// One batch of lines for each request.
-const POLL_PATH: &str = "/v1/poll";
-/// Commands for a session over plain HTTP.
-const COMMANDS_PATH: &str = "/v1/commands";
-/// A request to whoever handles it.
-const REQUEST_PATH: &str = "/v1/request";
-/// Devices, and what is about one.
-const DEVICES_PATH: &str = "/v1/devices";
-/// Applications, and what is about one.
-const APPLICATIONS_PATH: &str = "/v1/applications/";
-
-/// Whether requests to `path` are about sessions over plain HTTP.
-pub(crate) fn is_session_path(path: &str) -> bool {
-    matches!(path, EVENTS_PATH | LINES_PATH | POLL_PATH | COMMANDS_PATH | REQUEST_PATH)
-        || path == DEVICES_PATH
-        || path.strip_prefix(DEVICES_PATH).is_some_and(|rest| rest.starts_with('/'))
-        || path.starts_with(APPLICATIONS_PATH)
-}
 
 /// A request about a session of this server, on its way to the session's shard.
 #[derive(Debug)]
@@ -67,63 +45,28 @@ impl<I: Io> Shard<I> {
     /// Takes a whole request about a session over plain HTTP.
     pub(crate) fn handle_session_request(
         &mut self,
-        socket: Socket,
-        head: &RequestHead,
-        body: &[u8],
-    ) {
-        let Some(asker) = self.asker(socket, head) else { return };
-        if let Err(refusal) = self.check_origin(head) {
-            // A page that may not ask may not read why, either; whoever looks at it can.
-            return self.answer_refusal(Asker { origin: None, ..asker }, &refusal);
-        }
-        if let Err(refusal) = self.try_session_request(head, body, asker.clone()) {
-            self.answer_refusal(asker, &refusal);
-        }
-    }
-
-    fn try_session_request(
-        &mut self,
+        route: SessionRoute,
         head: &RequestHead,
         body: &[u8],
         asker: Asker,
     ) -> Result<(), Refusal> {
-        let path = head.path();
-        if path.starts_with(DEVICES_PATH) {
-            return self.handle_device_request(head, body, asker);
-        }
-        if path.starts_with(APPLICATIONS_PATH) {
-            return self.handle_application_request(head, asker);
-        }
-        let is_post_only = matches!(path, COMMANDS_PATH | REQUEST_PATH);
-        let is_allowed = head.method == "POST" || head.method == "GET" && !is_post_only;
-        if !is_allowed {
-            let (method, allowed) =
-                (&head.method, if is_post_only { "POST" } else { "GET or POST" });
-            let text = format!(
-                "cannot {method} `{path}`: it takes {allowed}; see section 7a of the protocol"
-            );
-            return Err(Refusal::new(Code::WrongMethod, text));
-        }
-        if path == REQUEST_PATH {
-            return self.ask_over_http(head, body, asker);
-        }
         let mut opening = decode_opening(head, &self.config.limits)?;
         let commands = decode_commands(body, &self.config.limits)?;
         if let Some(key) = opening.session.take() {
             let place = place_of(&key, &self.secret).ok_or_else(no_session)?;
-            let polled_after = (path == POLL_PATH).then_some(opening.batch);
+            let polled_after = (route == SessionRoute::Poll).then_some(opening.batch);
             let request = SessionRequest { place, asker, commands, polled_after };
             return self.send_session_request(request);
         }
-        if path == COMMANDS_PATH {
+        if route == SessionRoute::Commands {
             let text =
                 "cannot take commands for no session: give its key, `?session=`, from `welcome`";
             return Err(Refusal::new(Code::BadRequest, text));
         }
         let new = self.check_session(opening, commands)?;
-        match path {
-            POLL_PATH => self.open_polled(asker, new),
-            _ => self.open_stream(asker, head, new),
+        match route {
+            SessionRoute::Poll => self.open_polled(asker, new),
+            _ => self.open_stream(asker, route, head.version_minor, new),
         }
         Ok(())
     }
@@ -177,16 +120,22 @@ impl<I: Io> Shard<I> {
         subscribe.positions = vec![(topic, Position { epoch, sequence })];
     }
 
-    fn open_stream(&mut self, asker: Asker, head: &RequestHead, new: NewSession) {
+    fn open_stream(
+        &mut self,
+        asker: Asker,
+        route: SessionRoute,
+        version_minor: u8,
+        new: NewSession,
+    ) {
         let socket = asker.socket;
-        let is_events = head.path() == EVENTS_PATH;
+        let is_events = route == SessionRoute::Events;
         let selectors = new.opening.subscribe.as_ref().map(|it| it.selectors.as_slice());
         let encoding = match (is_events, selectors.and_then(only_topic)) {
             (false, _) => Encoding::Lines,
             (true, Some(_)) => Encoding::Events,
             (true, None) => Encoding::EventsOfMany,
         };
-        let (framing, body) = match head.version_minor {
+        let (framing, body) = match version_minor {
             0 => (Framing::Bare, BodyLen::UntilClosed),
             _ => (Framing::Chunk, BodyLen::Chunked),
         };

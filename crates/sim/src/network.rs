@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -149,6 +149,10 @@ impl Io for SimIo {
         link.room -= taken;
         link.was_full |= taken < bytes.len();
         Sent::Bytes(taken)
+    }
+
+    fn peer_address(&self, _socket: Socket) -> Option<IpAddr> {
+        Some(Ipv4Addr::LOCALHOST.into())
     }
 
     fn close(&mut self, socket: Socket) {

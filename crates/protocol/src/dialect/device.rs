@@ -13,8 +13,8 @@ pub enum DeviceSays<'a> {
     Declined(u16, &'a str),
     /// Something that nobody asked for.
     Event(&'a [u8]),
-    /// It is there.
-    Heartbeat,
+    /// It is there; and, if it says so, from now on as often as once in so many milliseconds.
+    Heartbeat(Option<u64>),
     /// It goes.
     Detach,
 }
@@ -49,7 +49,16 @@ pub fn decode(message: &[u8]) -> Result<DeviceSays<'_>, Refusal> {
             Ok(DeviceSays::Declined(number, text))
         }
         b'E' => Ok(DeviceSays::Event(rest)),
-        b'H' => Ok(DeviceSays::Heartbeat),
+        b'H' if rest.is_empty() => Ok(DeviceSays::Heartbeat(None)),
+        b'H' => {
+            let why = || {
+                bad("after H stand the milliseconds between heartbeats, or nothing; send digits")
+            };
+            let is_number = rest.iter().all(u8::is_ascii_digit);
+            let number = std::str::from_utf8(rest).ok().filter(|_| is_number);
+            let number = number.and_then(|text| text.parse().ok()).ok_or_else(why)?;
+            Ok(DeviceSays::Heartbeat(Some(number)))
+        }
         b'D' => Ok(DeviceSays::Detach),
         _ => Err(bad("it begins with none of H, A, N, E and D; send one of them")),
     }
@@ -100,9 +109,10 @@ mod tests {
         assert_eq!(decode(b"A0000"), Ok(DeviceSays::Answer(0, b"")));
         assert_eq!(decode(b"N0001no"), Ok(DeviceSays::Declined(1, "no")));
         assert_eq!(decode(b"E{}"), Ok(DeviceSays::Event(b"{}")));
-        assert_eq!(decode(b"H"), Ok(DeviceSays::Heartbeat));
+        assert_eq!(decode(b"H"), Ok(DeviceSays::Heartbeat(None)));
+        assert_eq!(decode(b"H90000"), Ok(DeviceSays::Heartbeat(Some(90_000))));
         assert_eq!(decode(b"D"), Ok(DeviceSays::Detach));
-        for wrong in [&b""[..], b"A12", b"A+123", b"Azzzz", b"X", b"N0001\xff"] {
+        for wrong in [&b""[..], b"A12", b"A+123", b"Azzzz", b"X", b"N0001\xff", b"H-1", b"H+1"] {
             assert_eq!(decode(wrong).map_err(|refusal| refusal.code), Err(Code::BadCommand));
         }
     }

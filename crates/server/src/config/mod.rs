@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use model::{Anonymous, Limits, PolicyRule, Principal, Rates};
 
-use crate::applications::Role;
+use crate::devices::Role;
 
 pub(crate) use parse::is_device_name;
 pub use parse::{ConfigError, load, parse};

@@ -14,7 +14,7 @@ use toml::de::DeTable;
 use toml::de::DeValue;
 
 use super::{ApplicationConfig, Config, EngineConfig, KeyConfig};
-use crate::applications::Role;
+use crate::devices::Role;
 use crate::subscribers::positions_rule;
 
 /// What is wrong with a configuration, and where.

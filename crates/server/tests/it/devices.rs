@@ -280,6 +280,49 @@ fn devices_are_listed_and_described_and_the_silent_go() {
 }
 
 #[test]
+fn a_device_changes_its_heartbeat_and_hears_that_its_way_is_open() {
+    let node = node("shards = 1", "silence_ms = 2000\n");
+    let mut device = Device::attach(&node, "d1");
+    device.say("H1500");
+    let welcome = device.hear();
+    assert!(welcome.starts_with('W') && welcome.contains(":2000,"), "{welcome}");
+    let closing = device.hear();
+    assert!(closing.starts_with('C') && closing.contains("4103"), "it is held to that: {closing}");
+}
+
+#[test]
+fn who_guesses_keys_is_refused_for_a_while_and_no_proof_is_used_twice() {
+    let node = node("shards = 1", "failed_keys_per_minute_max = 3\n");
+    let status = |authorization: &str, device: &str| {
+        let head = format!(
+            "POST /v1/devices/{device}/key?application=meters HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\
+             Authorization: {authorization}"
+        );
+        bare_request(&node, &head)
+    };
+    let (_, challenge) = get(&node, "/v1/devices/challenge", "none");
+    let challenge = challenge["challenge"].as_str().expect("a text");
+    let mut mac =
+        <hmac::Hmac<sha2::Sha256> as hmac::Mac>::new_from_slice(APPLICATION_KEY.as_bytes())
+            .expect("any length");
+    hmac::Mac::update(&mut mac, format!("{challenge}\nmeters/d1").as_bytes());
+    let mac: String =
+        hmac::Mac::finalize(mac).into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let proof = format!("Tidegate-HMAC key=\"a\", challenge=\"{challenge}\", mac=\"{mac}\"");
+    assert_eq!(status(&proof, "d1"), 200);
+    assert_eq!(status(&proof, "d1"), 401, "it was used");
+    assert_eq!(status("Bearer guess", "d1"), 401);
+    assert_eq!(status("Bearer another-guess", "d1"), 401);
+    let right = format!("Bearer {APPLICATION_KEY}");
+    let begun = Instant::now();
+    // A minute may have ended in between: then the count began anew.
+    while status(&right, "d1") != 429 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "three were wrong, and it goes on");
+        status("Bearer guess", "d1");
+    }
+}
+
+#[test]
 fn a_session_asks_devices_too() {
     on_both_layouts(|node| {
         let mut device = Device::attach(node, "d1");

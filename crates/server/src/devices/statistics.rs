@@ -6,7 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use crate::applications::ApplicationIndex;
+use super::applications::ApplicationIndex;
 
 /// Minutes that the latencies are of.
 const WINDOW_MINUTES: u64 = 5;

@@ -1,14 +1,13 @@
 //! Applications and their keys: who may attach devices, and who may ask them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use model::{Code, Refusal};
-use protocol::http::RequestHead;
 use sha2::{Digest, Sha256};
 
+use super::once::{GOOD_SECONDS, UsedOnce, is_fresh};
 use crate::config::ApplicationConfig;
-use crate::proof::{Secret, is_proof, is_short_proof, short_proof};
+use crate::proof::{Secret, is_proof};
 
 /// What a key may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +24,23 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ApplicationIndex(pub u16);
 
+/// What a key is wanted for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub application: &'a str,
+    pub role: Role,
+    /// What a proof is to be about.
+    pub about: &'a str,
+}
+
+/// What proofs are checked by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Proofs<'a> {
+    pub secret: &'a Secret,
+    pub unix_ms: u64,
+    pub used: &'a UsedOnce,
+}
+
 /// The applications of a configuration.
 #[derive(Debug, Default)]
 pub struct Applications {
@@ -34,61 +50,8 @@ pub struct Applications {
     by_key: HashMap<[u8; 32], (ApplicationIndex, usize)>,
 }
 
-/// How long a challenge is good for.
-const CHALLENGE_SECONDS: u64 = 60;
-
 fn hash(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
-}
-
-/// A challenge that only we can have made, and only lately.
-pub(crate) fn challenge(secret: &Secret, unix_ms: u64) -> String {
-    let text = format!("{:x}", unix_ms / 1_000);
-    let proof = short_proof(secret, &text);
-    format!("{text}.{proof}")
-}
-
-/// How long a key for one WebSocket is good for.
-pub(crate) const ONE_TIME_SECONDS: u64 = 60;
-
-/// Keys for one WebSocket that were used, and until when they would be good (seconds since 1970).
-pub(crate) type UsedKeys = Mutex<HashMap<u64, u64>>;
-
-/// A key that opens one WebSocket for one device, for those who cannot set header fields.
-pub(crate) fn one_time_key(name: &str, secret: &Secret, unix_ms: u64, nonce: u64) -> String {
-    let until = unix_ms / 1_000 + ONE_TIME_SECONDS;
-    let text = format!("{until:x}.{nonce:x}");
-    let proof = short_proof(secret, &format!("one-time {text} {name}"));
-    format!("{text}.{proof}")
-}
-
-/// Whether a key opens a WebSocket for this device, now and for the first time.
-pub(crate) fn is_one_time_key(
-    key: &str,
-    name: &str,
-    secret: &Secret,
-    unix_ms: u64,
-    used: &UsedKeys,
-) -> bool {
-    let number = |text: &str| u64::from_str_radix(text, 16).ok();
-    let Some((text, proof)) = key.rsplit_once('.') else { return false };
-    let Some((until, nonce)) = text.split_once('.') else { return false };
-    if !is_short_proof(secret, &format!("one-time {text} {name}"), proof) {
-        return false;
-    }
-    let (Some(until), Some(nonce)) = (number(until), number(nonce)) else { return false };
-    let now = unix_ms / 1_000;
-    // A panic elsewhere with the lock held leaves the map whole.
-    let mut used = used.lock().unwrap_or_else(PoisonError::into_inner);
-    used.retain(|_, until| *until >= now);
-    until >= now && used.insert(nonce, until).is_none()
-}
-
-fn is_fresh(challenge: &str, secret: &Secret, unix_ms: u64) -> bool {
-    let Some((text, proof)) = challenge.split_once('.') else { return false };
-    let seconds = u64::from_str_radix(text, 16).unwrap_or(0);
-    is_short_proof(secret, text, proof)
-        && (unix_ms / 1_000).saturating_sub(seconds) <= CHALLENGE_SECONDS
 }
 
 impl Applications {
@@ -127,24 +90,19 @@ impl Applications {
         self.by_id.get(application).is_some_and(|index| self.at(*index).presence)
     }
 
-    /// Checks who asks: a key as `Authorization: Bearer`, or, for a device, the proof that it has one:
-    /// `Tidegate-HMAC key="ID", challenge="…", mac="…"`. `about` is what the proof is about.
+    /// Checks who asks: `Bearer KEY`, or the proof that one has it: `Tidegate-HMAC key="ID", challenge="…", mac="…"`.
     ///
     /// # Errors
     /// No key, an unknown one, one of another application, or without the role.
-    pub(crate) fn check(
+    pub(super) fn check(
         &self,
-        head: &RequestHead,
-        (application, role, about): (&str, Role, &str),
-        secret: &Secret,
-        unix_ms: u64,
+        authorization: &str,
+        Wanted { application, role, about }: Wanted<'_>,
+        proofs: Proofs<'_>,
     ) -> Result<ApplicationIndex, Refusal> {
-        let authorization = head.field("authorization").unwrap_or("");
         let found = match authorization.split_once(' ') {
             Some(("Bearer", key)) => self.by_key.get(&hash(key.trim())).copied(),
-            Some(("Tidegate-HMAC", proof)) => {
-                self.prove(application, proof, about, secret, unix_ms)
-            }
+            Some(("Tidegate-HMAC", proof)) => self.prove(application, proof, about, proofs)?,
             _ => {
                 let text = "cannot serve without a key of the application: present one as `Authorization: \
                             Bearer KEY`, or its proof as `Tidegate-HMAC`; see docs/devices.md";
@@ -154,7 +112,7 @@ impl Applications {
         let unknown = || {
             let text = format!(
                 "cannot accept the key: it is none of `{application}`, or its proof is wrong or older than \
-                 {CHALLENGE_SECONDS} s; check the key and the application"
+                 {GOOD_SECONDS} s; check the key and the application"
             );
             Refusal::new(Code::BadToken, text)
         };
@@ -175,24 +133,29 @@ impl Applications {
         Err(Refusal::new(Code::NotAllowed, text))
     }
 
+    /// The key that a proof is made with, if it is right. It is used up by that.
     fn prove(
         &self,
         application: &str,
         proof: &str,
         about: &str,
-        secret: &Secret,
-        unix_ms: u64,
-    ) -> Option<(ApplicationIndex, usize)> {
+        Proofs { secret, unix_ms, used }: Proofs<'_>,
+    ) -> Result<Option<(ApplicationIndex, usize)>, Refusal> {
         let part = |name: &str| {
             let mut parts = proof.split(',').filter_map(|part| part.trim().split_once('='));
             parts.find(|(known, _)| *known == name).map(|(_, value)| value.trim_matches('"'))
         };
-        let (id, given, proof) = (part("key")?, part("challenge")?, part("mac")?);
-        let index = *self.by_id.get(application)?;
-        let keys = &self.at(index).keys;
-        let at = keys.iter().position(|key| key.id == id)?;
-        let is_right = is_proof(keys[at].key.as_bytes(), &format!("{given}\n{about}"), proof);
-        (is_right && is_fresh(given, secret, unix_ms)).then_some((index, at))
+        let proven = || {
+            let (id, given, mac) = (part("key")?, part("challenge")?, part("mac")?);
+            let index = *self.by_id.get(application)?;
+            let keys = &self.at(index).keys;
+            let at = keys.iter().position(|key| key.id == id)?;
+            let is_right = is_proof(keys[at].key.as_bytes(), &format!("{given}\n{about}"), mac);
+            let number = u64::from_str_radix(mac.get(..16)?, 16).ok()?;
+            (is_right && is_fresh(given, secret, unix_ms)).then_some((number, (index, at)))
+        };
+        let Some((number, found)) = proven() else { return Ok(None) };
+        used.take(number, unix_ms).map(|()| Some(found))
     }
 }
 
@@ -209,6 +172,7 @@ impl Role {
 
 #[cfg(test)]
 mod tests {
+    use super::super::once::challenge;
     use super::*;
     use crate::config::KeyConfig;
     use crate::proof::proof;
@@ -227,15 +191,18 @@ mod tests {
     }
 
     fn check(authorization: &str, application: &str, role: Role) -> Result<u16, Code> {
-        let field = ("authorization".to_owned(), authorization.to_owned());
-        let head = RequestHead {
-            method: "POST".into(),
-            target: "/".into(),
-            version_minor: 1,
-            fields: vec![field],
-        };
-        let asked = (application, role, "d1");
-        let found = applications().check(&head, asked, &[7; 32], 1_000_000);
+        check_again(authorization, application, role, &UsedOnce::new(10))
+    }
+
+    fn check_again(
+        authorization: &str,
+        application: &str,
+        role: Role,
+        used: &UsedOnce,
+    ) -> Result<u16, Code> {
+        let wanted = Wanted { application, role, about: "d1" };
+        let proofs = Proofs { secret: &[7; 32], unix_ms: 1_000_000, used };
+        let found = applications().check(authorization, wanted, proofs);
         found.map(|index| index.0).map_err(|refusal| refusal.code)
     }
 
@@ -264,22 +231,9 @@ mod tests {
     }
 
     #[test]
-    fn a_one_time_key_opens_once_for_a_minute() {
-        let (secret, used) = ([7; 32], UsedKeys::default());
-        let key = one_time_key("a/d1", &secret, 1_000_000, 99);
-        let opens =
-            |key: &str, name: &str, unix_ms| is_one_time_key(key, name, &secret, unix_ms, &used);
-        assert!(!opens(&key, "a/d2", 1_000_000) && !opens("1.2.3", "a/d1", 1_000_000));
-        assert!(opens(&key, "a/d1", 1_050_000));
-        assert!(!opens(&key, "a/d1", 1_050_000), "it was used");
-        let late = one_time_key("a/d1", &secret, 1_000_000, 100);
-        assert!(!opens(&late, "a/d1", 1_061_000));
-    }
-
-    #[test]
-    fn a_proof_is_of_one_key_one_device_and_one_minute() {
+    fn a_proof_is_of_one_key_one_device_one_minute_and_one_use() {
         let proof = |key: &str, about: &str, unix_ms: u64| {
-            let challenge = challenge(&[7; 32], unix_ms);
+            let challenge = challenge(&[7; 32], unix_ms, 9);
             let text = format!("{challenge}\n{about}");
             let mac = proof(format!("secret-{key}").as_bytes(), &text);
             format!("Tidegate-HMAC key=\"k1\", challenge=\"{challenge}\", mac=\"{mac}\"")
@@ -289,5 +243,8 @@ mod tests {
         assert_eq!(check(&proof("k2", "d1", 990_000), "a", Role::Device), Err(Code::BadToken));
         assert_eq!(check(&proof("k1", "d1", 900_000), "a", Role::Device), Err(Code::BadToken));
         assert_eq!(check("Tidegate-HMAC key=k1", "a", Role::Device), Err(Code::BadToken));
+        let (used, right) = (UsedOnce::new(10), proof("k1", "d1", 990_000));
+        assert_eq!(check_again(&right, "a", Role::Device, &used), Ok(0));
+        assert_eq!(check_again(&right, "a", Role::Device, &used), Err(Code::BadToken), "used");
     }
 }

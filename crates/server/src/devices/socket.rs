@@ -13,11 +13,12 @@ use protocol::websocket::{
     encode_close, encode_handshake_response, encode_ping, encode_pong,
 };
 
-use crate::applications::{Role, is_one_time_key};
+use super::applications::{Role, Wanted};
+use super::names::{device_name, topic_of};
+use super::once::use_one_time_key;
+use super::query::Query;
 use crate::connection::{Connection, State};
-use crate::devices::{device_name, parameter, topic_of, whole_number};
 use crate::payloads::check_payload;
-use crate::proof::Secret;
 use crate::requests::Caller;
 use crate::shard::Shard;
 
@@ -44,11 +45,6 @@ impl DeviceSocket {
     }
 }
 
-/// The device in a path such as `/v1/devices/d1/ws`.
-pub(crate) fn device_in(path: &str) -> Option<&str> {
-    path.strip_prefix("/v1/devices/")?.strip_suffix("/ws").filter(|device| !device.contains('/'))
-}
-
 /// One message's worth of things to do, taken out of the connection's borrow.
 enum Heard {
     Request(Payload),
@@ -65,13 +61,12 @@ impl<I: Io> Shard<I> {
         device: &str,
         rest: &[u8],
     ) {
+        let query = Query::of(head);
         let checked = self.check_origin(head).and_then(|()| {
-            let name = self.check_device_socket(head, device)?;
+            let timeout_ms = query.number("timeout_ms")?;
+            let timeout = protocol::native::timeout_of(timeout_ms, &self.config.limits)?;
+            let name = self.check_device_socket(socket, head, &query, device)?;
             self.check_room()?;
-            let timeout = protocol::native::timeout_of(
-                whole_number(head, "timeout_ms")?,
-                &self.config.limits,
-            )?;
             Ok((name, timeout, accept_plain_handshake(head)?))
         });
         let (name, timeout, mut handshake) = match checked {
@@ -92,18 +87,22 @@ impl<I: Io> Shard<I> {
         self.handle_rest(socket, rest);
     }
 
-    fn check_device_socket(&self, head: &RequestHead, device: &str) -> Result<Arc<str>, Refusal> {
-        let application = parameter(head, "application").unwrap_or_default();
-        let name = device_name(&application, device)?;
-        let secret: &Secret = &self.secret;
-        let key = parameter(head, "key");
-        if key.is_some_and(|key| {
-            is_one_time_key(&key, &name, secret, self.now.unix_ms, &self.access.used_keys)
-        }) {
-            return Ok(name);
+    fn check_device_socket(
+        &mut self,
+        socket: Socket,
+        head: &RequestHead,
+        query: &Query,
+        device: &str,
+    ) -> Result<Arc<str>, Refusal> {
+        let application = query.text("application");
+        let name = device_name(application, device)?;
+        if let Some(key) = query.get("key") {
+            let used = &self.access.used_once;
+            use_one_time_key(key, &name, &self.secret, self.now.unix_ms, used)?;
+        } else {
+            let wanted = Wanted { application, role: Role::Application, about: &name };
+            self.check_key(socket, head.field("authorization"), wanted)?;
         }
-        let asked = (application.as_str(), Role::Application, &*name);
-        self.applications.check(head, asked, secret, self.now.unix_ms)?;
         Ok(name)
     }
 

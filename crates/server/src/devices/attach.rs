@@ -1,0 +1,106 @@
+//! Attaching over plain HTTP: a request whose body stays open.
+
+use std::sync::Arc;
+
+use engine::{Io, Socket};
+use hub::DevicePlace;
+use model::Refusal;
+use protocol::device::{ServerSays, append};
+use protocol::http::{BodyLen, BodyReader, MessageFraming, RequestHead, encode_response_head};
+use serde_json::json;
+
+use super::applications::{Role, Wanted};
+use super::attached::Attached;
+use super::home::DeviceMail;
+use super::names::{bad_request, device_name};
+use super::query::Query;
+use crate::connection::State;
+use crate::shard::Shard;
+
+impl<I: Io> Shard<I> {
+    /// Takes a request whose body stays open: a device attaches.
+    pub(crate) fn attach(&mut self, socket: Socket, head: &RequestHead, rest: &[u8]) {
+        let query = Query::of(head);
+        let checked =
+            self.check_origin(head).and_then(|()| self.check_attach(socket, head, &query));
+        let mut attached = match checked {
+            Ok(attached) => attached,
+            Err(refusal) => return self.refuse_http(socket, &refusal),
+        };
+        let mut begin = Vec::new();
+        if head.expects_continue() {
+            begin.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+        let fields = [
+            ("content-type", "application/octet-stream"),
+            ("cache-control", "no-store, no-transform"),
+            ("x-accel-buffering", "no"),
+        ];
+        encode_response_head(200, &fields, BodyLen::Chunked, false, &mut begin);
+        attached.unsent = begin;
+        let info = query.get("info").map(Into::into);
+        let (name, application) = (Arc::clone(&attached.name), attached.application);
+        let now = self.now.coarse_seconds();
+        let Some(connection) = self.connection(socket) else { return };
+        let serial = connection.serial;
+        connection.heard_at = now;
+        connection.state = State::Device(Box::new(attached));
+        self.devices_attached += 1;
+        self.statistics.of(application).attached();
+        self.send_device(socket);
+        let place = DevicePlace { shard: self.index, link: socket.0, serial };
+        self.mail_home(name.clone(), DeviceMail::Attach { name, place, info });
+        self.handle_rest(socket, rest);
+    }
+
+    fn check_attach(
+        &mut self,
+        socket: Socket,
+        head: &RequestHead,
+        query: &Query,
+    ) -> Result<Attached, Refusal> {
+        const INFO_BYTES_MAX: usize = 1_024;
+        let application = query.text("application");
+        let name = device_name(application, query.text("device"))?;
+        let wanted = Wanted { application, role: Role::Device, about: &name };
+        let application = self.check_key(socket, head.field("authorization"), wanted)?;
+        // The body is read as messages, under the rules of any body.
+        BodyReader::new(head, &self.config.limits)?;
+        if head.method != "POST" || head.field("transfer-encoding").is_none() {
+            let why = "a device attaches with a POST whose body is chunked and stays open";
+            return Err(bad_request(why.into()));
+        }
+        let framing = match query.get("framing") {
+            None | Some("chunks") => MessageFraming::Chunks,
+            Some("lines") => MessageFraming::Lines,
+            Some(other) => {
+                return Err(bad_request(format!("`framing` is `{other}`; say chunks or lines")));
+            }
+        };
+        if let Some(info) = query.get("info") {
+            let is_json = serde_json::from_str::<serde::de::IgnoredAny>(info).is_ok();
+            if !is_json || info.len() > INFO_BYTES_MAX {
+                let why = format!("`info` is no JSON of at most {INFO_BYTES_MAX} bytes; mend it");
+                return Err(bad_request(why));
+            }
+        }
+        self.check_room()?;
+        self.check_memory()?;
+        let usual = self.config.limits.device_heartbeat_ms.as_millis() as u64;
+        let heartbeat_ms = query.number("heartbeat_ms")?.unwrap_or(usual);
+        Ok(Attached::new(name, application, framing, heartbeat_ms))
+    }
+
+    pub(super) fn welcome_device(&mut self, place: DevicePlace) {
+        let (socket, session) = (Socket(place.link), self.session_name(place.serial));
+        if !self.is_at(place) {
+            return;
+        }
+        let Some(attached) = self.attached(socket) else { return };
+        let heartbeat_ms = u64::from(attached.heartbeat_seconds) * 1_000;
+        let text = json!({ "session": session, "heartbeat_ms": heartbeat_ms }).to_string();
+        let framing = attached.reader.framing();
+        append(ServerSays::Welcome(&text), framing, &mut attached.unsent);
+        self.send_device(socket);
+    }
+}

@@ -1,0 +1,158 @@
+//! The home of a device's name: it knows where the device is, and tells others.
+
+use std::sync::Arc;
+
+use engine::Io;
+use hub::{Ask, DevicePlace, ShardIndex, home_shard_of};
+use model::{Code, Draft, Payload, PayloadKind, Refusal, Request, TopicName};
+use serde_json::json;
+
+use super::names::{no_device, topic_of};
+use crate::asker::Asker;
+use crate::mail::ShardMail;
+use crate::publish::PendingPublish;
+use crate::requests::Caller;
+use crate::shard::Shard;
+
+/// What shards tell each other of devices.
+#[derive(Debug)]
+pub enum DeviceMail {
+    /// To the name's home: it is attached there.
+    Attach {
+        /// `APPLICATION/DEVICE`.
+        name: Arc<str>,
+        /// Where.
+        place: DevicePlace,
+        /// What it says of itself: JSON.
+        info: Option<Box<str>>,
+    },
+    /// From the home: others find it now.
+    Found(DevicePlace),
+    /// From the home: another connection has the name now.
+    TakenOver(DevicePlace),
+    /// To the home: it went.
+    Detach {
+        /// `APPLICATION/DEVICE`.
+        name: Arc<str>,
+        /// Where it was.
+        place: DevicePlace,
+    },
+    /// To the home: a request for it.
+    Ask {
+        /// `APPLICATION/DEVICE`.
+        name: Arc<str>,
+        /// The request.
+        ask: Box<Ask>,
+    },
+    /// To the home: what is known of it?
+    Describe {
+        /// `APPLICATION/DEVICE`.
+        name: Arc<str>,
+        /// Who wants to know.
+        asker: Asker,
+    },
+}
+
+impl<I: Io> Shard<I> {
+    pub(super) fn mail_home(&mut self, name: Arc<str>, mail: DeviceMail) {
+        let home = home_shard_of(&name, self.shard_count);
+        self.mail_device(home, mail);
+    }
+
+    fn mail_device(&mut self, shard: ShardIndex, mail: DeviceMail) {
+        if shard == self.index {
+            self.handle_device_mail(mail);
+        } else {
+            self.mail_to(shard, ShardMail::Device(mail));
+        }
+    }
+
+    /// Hears another shard of devices.
+    pub(crate) fn handle_device_mail(&mut self, mail: DeviceMail) {
+        let now = (self.now.unix_ms / 1_000) as u32;
+        match mail {
+            DeviceMail::Attach { name, place, info } => {
+                let before = self.devices.attach(Arc::clone(&name), place, now);
+                if let Some(before) = before {
+                    self.mail_device(before.shard, DeviceMail::TakenOver(before));
+                }
+                self.mail_device(place.shard, DeviceMail::Found(place));
+                let info = info.as_deref().unwrap_or("null");
+                self.tell_presence(&name, true, info);
+            }
+            DeviceMail::Found(place) => self.welcome_device(place),
+            DeviceMail::TakenOver(place) => {
+                let text = "another connection attached under this name, which has it now; attach again only \
+                            if there is no other such device";
+                self.close_device_at(place, &Refusal::new(Code::TakenOver, text));
+            }
+            DeviceMail::Detach { name, place } => {
+                if self.devices.detach(&name, place, now) {
+                    self.tell_presence(&name, false, "null");
+                }
+            }
+            DeviceMail::Ask { name, ask } => self.route_to_device(&name, ask),
+            DeviceMail::Describe { name, asker } => self.describe_device(&name, asker),
+        }
+    }
+
+    /// Tells in the device's topic that it came or went.
+    fn tell_presence(&mut self, name: &str, is_attached: bool, info: &str) {
+        let Some((application, _)) = name.split_once('/') else { return };
+        if !self.applications.has_presence(application) {
+            return;
+        }
+        let state = if is_attached { "attached" } else { "detached" };
+        let text = format!(
+            "{{\"state\":\"{state}\",\"since_ms\":{},\"node\":{},\"info\":{info}}}",
+            self.now.unix_ms,
+            json!(self.config.name)
+        );
+        let payload = Payload::new(PayloadKind::Json, text.as_bytes());
+        self.publish_for_device(topic_of(name, "/presence"), payload);
+    }
+
+    pub(super) fn publish_for_device(&mut self, topic: TopicName, payload: Payload) {
+        let draft = Draft { topic, payload, idempotency_key: None, expected: None };
+        self.publish(draft, PendingPublish::Nobody);
+    }
+
+    /// Has a device asked, wherever it is attached.
+    pub(crate) fn ask_device(
+        &mut self,
+        caller: Caller,
+        name: Arc<str>,
+        request: Request,
+        from: (Arc<str>, Arc<str>),
+    ) {
+        let ask = self.requests_under_way.prepare(caller, request, from, self.now.elapsed);
+        if let Some(ask) = ask {
+            self.mail_home(name.clone(), DeviceMail::Ask { name, ask });
+        }
+    }
+
+    fn route_to_device(&mut self, name: &str, ask: Box<Ask>) {
+        let now = self.now.elapsed;
+        match self.devices.get(name).map(|device| device.place) {
+            Some(Some(DevicePlace { shard, link, serial })) => {
+                self.requests_under_way.forward(ask, (shard, link, serial), now);
+            }
+            Some(None) => {
+                let text = format!(
+                    "cannot ask `{name}`: it is not attached now, and was; ask again later"
+                );
+                self.requests_under_way.refuse(&ask, Refusal::new(Code::DeviceGone, text), now);
+            }
+            None => self.requests_under_way.refuse(&ask, no_device(name), now),
+        }
+    }
+
+    fn describe_device(&mut self, name: &str, asker: Asker) {
+        let Some(device) = self.devices.get(name) else {
+            return self.answer_refusal(asker, &no_device(name));
+        };
+        let state = if device.place.is_some() { "attached" } else { "detached" };
+        let body = json!({ "device": name, "state": state, "since": device.since });
+        self.answer(asker, 200, "application/json", body.to_string().as_bytes());
+    }
+}

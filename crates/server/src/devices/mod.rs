@@ -1,0 +1,26 @@
+//! Devices: applications and their keys, attached devices, and who asks them. docs/devices.md.
+//!
+//! A device is *attached* on the shard that has its connection; the shard that is *home* to its name knows where.
+
+mod applications;
+mod attach;
+mod attached;
+mod credentials;
+mod failures;
+mod gather;
+mod home;
+mod http;
+mod names;
+mod once;
+mod query;
+mod socket;
+mod statistics;
+
+pub use self::applications::{Applications, Role};
+pub(crate) use self::attached::Attached;
+pub(crate) use self::failures::FailedKeys;
+pub use self::gather::Gather;
+pub use self::home::DeviceMail;
+pub(crate) use self::once::UsedOnce;
+pub(crate) use self::socket::DeviceSocket;
+pub(crate) use self::statistics::AllStatistics;
