@@ -7,14 +7,13 @@ mod encode;
 mod events;
 pub mod json;
 mod opening;
-mod requests;
 mod varint;
 mod wire;
 
 pub use encode::{Encoding, Framing, MessageBuilder};
 pub use events::{EventId, EventPlace, RecordHead, join_epochs};
+pub use json::requests::timeout_of;
 pub use opening::{Opening, decode_commands, decode_opening};
-pub use requests::timeout_of;
 
 use model::{CommandId, DeltaKind, Event, PayloadKind, Refusal, Sequence};
 

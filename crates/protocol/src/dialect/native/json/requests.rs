@@ -11,8 +11,8 @@ use model::{
     Respond, Response, TopicName,
 };
 
-use super::json::{bad_command, payload_of, selectors_of, set_payload, topic_of, wire_command};
-use super::wire::{WireCommand, WireEvent, WireFrom};
+use super::super::wire::{WireCommand, WireEvent, WireFrom};
+use super::commands::{bad_command, payload_of, selectors_of, set_payload, topic_of, wire_command};
 
 /// How many requests a session has open at a time if it does not say.
 const USUAL_CONCURRENCY: u64 = 64;

@@ -1,0 +1,277 @@
+//! Events in JSON: how they are written, and how a client reads what a server says. docs/protocol.md, section 4.
+//!
+//! Not the ids of Server-Sent Events: those are in `native::events`.
+
+use std::borrow::Cow;
+
+use model::{
+    AckLevel, Code, CommandId, Epoch, Event, Gap, GapReason, HistoryPage, Limits, Position,
+    Refusal, Selector, Sequence, Subscribed, SubscribedTopic, TopicName,
+};
+
+use super::super::wire::{WireEvent, WireFrom, WireLimits, WireTopic};
+use super::super::{BadRecord, ServerRecord};
+use super::{publications, requests};
+
+/// Appends an event.
+pub fn append_event(event: &Event, out: &mut Vec<u8>) {
+    let wire = wire_event(event);
+    serde_json::to_writer(out, &wire).expect("an event can be written as JSON");
+}
+
+fn wire_event(event: &Event) -> WireEvent<'_> {
+    let of = |id: &Option<CommandId>| WireEvent {
+        kind: event.name().into(),
+        id: id.map(|id| id.0),
+        ..WireEvent::default()
+    };
+    let texts =
+        |selectors: &'_ [Selector]| selectors.iter().map(|s| s.to_string().into()).collect();
+    match event {
+        Event::Welcome {
+            id,
+            session,
+            node,
+            version,
+            key,
+            payload_bytes_max,
+            message_bytes_max,
+        } => WireEvent {
+            session: Some(session.into()),
+            node: Some(node.into()),
+            version: Some(version.into()),
+            key: key.as_deref().map(Cow::Borrowed),
+            limits: Some(WireLimits {
+                payload_bytes_max: *payload_bytes_max,
+                message_bytes_max: *message_bytes_max,
+            }),
+            ..of(id)
+        },
+        Event::Subscribed(Subscribed { id, selectors, topics }) => WireEvent {
+            selectors: Some(texts(selectors)),
+            topics: Some(topics.iter().map(wire_topic).collect()),
+            ..of(id)
+        },
+        Event::Unsubscribed { id, selectors, has_lagged } => WireEvent {
+            selectors: Some(texts(selectors)),
+            reason: has_lagged.then(|| GapReason::Lagged.name().into()),
+            ..of(id)
+        },
+        Event::Lag { ms } => WireEvent { ms: Some(*ms), ..of(&None) },
+        Event::Topic(topic) => WireEvent {
+            topic: Some(topic.topic.as_str().into()),
+            number: Some(topic.number),
+            epoch: Some(topic.epoch.as_str().into()),
+            head: Some(topic.head.get()),
+            start: Some(topic.start.get()),
+            recovered: topic.recovered,
+            ..of(&None)
+        },
+        Event::Gap(gap) => WireEvent {
+            topic: Some(gap.topic.as_str().into()),
+            number: Some(gap.number),
+            epoch: Some(gap.epoch.as_str().into()),
+            from: gap.from.map(|from| WireFrom::Sequence(from.get())),
+            to: Some(gap.to.get()),
+            reason: Some(gap.reason.name().into()),
+            ..of(&None)
+        },
+        Event::Published { id, topic, position, level } => WireEvent {
+            topic: Some(topic.as_str().into()),
+            epoch: Some(position.epoch.as_str().into()),
+            sequence: Some(position.sequence.get()),
+            level: Some(level.name().into()),
+            ..of(id)
+        },
+        Event::Refused { id, refusal } => WireEvent {
+            code: Some(refusal.code.number()),
+            error: Some(refusal.text.as_str().into()),
+            ..of(id)
+        },
+        Event::History { id, topic, page } => WireEvent {
+            topic: Some(topic.as_str().into()),
+            epoch: Some(page.position.epoch.as_str().into()),
+            head: Some(page.position.sequence.get()),
+            start: Some(page.after.get()),
+            publications: Some(page.publications.iter().map(publications::wire_kept).collect()),
+            ..of(id)
+        },
+        Event::Acknowledged { id } => of(id),
+        Event::Handling { id, selectors } | Event::Unhandled { id, selectors } => {
+            WireEvent { selectors: Some(texts(selectors)), ..of(id) }
+        }
+        Event::Request(asked) => {
+            let mut wire = WireEvent {
+                request: Some(asked.request),
+                topic: Some(asked.topic.as_str().into()),
+                timeout_ms: Some(asked.timeout.as_millis() as u64),
+                from: Some(WireFrom::Session((&*asked.session).into())),
+                principal: Some((&*asked.principal).into()),
+                ..of(&None)
+            };
+            requests::tell_payload(&mut wire, &asked.payload);
+            wire
+        }
+        Event::Response(response) => {
+            let mut wire = WireEvent {
+                from: Some(WireFrom::Session((&*response.session).into())),
+                more: response.has_more.then_some(true),
+                ..of(&response.id)
+            };
+            requests::tell_payload(&mut wire, &response.payload);
+            wire
+        }
+        Event::Responded { id, count, missing } => {
+            WireEvent { count: Some(*count), missing: Some(*missing), ..of(id) }
+        }
+        Event::Pong { id } => of(id),
+        Event::Closing { refusal, retry_after_ms } => WireEvent {
+            code: Some(refusal.code.number()),
+            error: Some(refusal.text.as_str().into()),
+            retry_after_ms: Some(*retry_after_ms),
+            ..of(&None)
+        },
+    }
+}
+
+fn wire_topic(topic: &SubscribedTopic) -> WireTopic<'_> {
+    WireTopic {
+        topic: topic.topic.as_str().into(),
+        number: topic.number,
+        epoch: topic.epoch.as_str().into(),
+        head: topic.head.get(),
+        start: topic.start.get(),
+        recovered: topic.recovered,
+    }
+}
+
+/// Reads a server's text message: one record, or an array of them.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn decode_server_message<'a>(
+    text: &'a str,
+    limits: &Limits,
+) -> Result<Vec<ServerRecord<'a>>, BadRecord> {
+    let bad = |error: serde_json::Error| BadRecord { text: error.to_string() };
+    let wires: Vec<WireEvent<'a>> = match text.trim_start().starts_with('[') {
+        true => serde_json::from_str(text).map_err(bad)?,
+        false => vec![serde_json::from_str(text).map_err(bad)?],
+    };
+    wires.into_iter().map(|wire| record_of(wire, limits)).collect()
+}
+
+fn record_of<'a>(wire: WireEvent<'a>, limits: &Limits) -> Result<ServerRecord<'a>, BadRecord> {
+    let kind = wire.kind.clone();
+    let bad = || BadRecord { text: format!("`{kind}` lacks a member or is unknown") };
+    match &*kind {
+        "publication" => publications::publication_of(wire),
+        "delta" => publications::delta_of(wire).ok_or_else(bad),
+        "fragment" => publications::fragment_of(wire).ok_or_else(bad),
+        _ => event_of(wire, limits).map(ServerRecord::Event).ok_or_else(bad),
+    }
+}
+
+fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
+    let id = wire.id.map(CommandId);
+    let name = |text: &str| TopicName::parse(text, limits).ok();
+    let selectors = |texts: Option<Vec<Cow<'_, str>>>| -> Option<Vec<Selector>> {
+        texts?.iter().map(|text| Selector::parse(text, limits).ok()).collect()
+    };
+    let refusal = |code: Option<u16>, error: Option<Cow<'_, str>>| {
+        Some(Refusal::new(Code::from_number(code?)?, error?))
+    };
+    Some(match &*wire.kind {
+        "welcome" => Event::Welcome {
+            id,
+            session: wire.session?.into_owned(),
+            node: wire.node?.into_owned(),
+            version: wire.version?.into_owned(),
+            key: wire.key.map(Cow::into_owned),
+            message_bytes_max: wire.limits.as_ref().map_or(0, |limits| limits.message_bytes_max),
+            payload_bytes_max: wire.limits?.payload_bytes_max,
+        },
+        "subscribed" => Event::Subscribed(Subscribed {
+            id,
+            selectors: selectors(wire.selectors)?,
+            topics: wire
+                .topics?
+                .into_iter()
+                .map(|topic| {
+                    Some(SubscribedTopic {
+                        topic: name(&topic.topic)?,
+                        number: topic.number,
+                        epoch: Epoch::new(&topic.epoch),
+                        head: Sequence::new(topic.head)?,
+                        start: Sequence::new(topic.start)?,
+                        recovered: topic.recovered,
+                    })
+                })
+                .collect::<Option<_>>()?,
+        }),
+        "unsubscribed" => Event::Unsubscribed {
+            id,
+            selectors: selectors(wire.selectors)?,
+            has_lagged: wire.reason.as_deref() == Some(GapReason::Lagged.name()),
+        },
+        "handling" => Event::Handling { id, selectors: selectors(wire.selectors)? },
+        "unhandled" => Event::Unhandled { id, selectors: selectors(wire.selectors)? },
+        "request" => Event::Request(requests::asked_of(wire, limits)?),
+        "response" => Event::Response(requests::response_of(wire)?),
+        "responded" => Event::Responded { id, count: wire.count?, missing: wire.missing? },
+        "lag" => Event::Lag { ms: wire.ms? },
+        "topic" => Event::Topic(SubscribedTopic {
+            topic: name(&wire.topic?)?,
+            number: wire.number?,
+            epoch: Epoch::new(&wire.epoch?),
+            head: Sequence::new(wire.head?)?,
+            start: Sequence::new(wire.start?)?,
+            recovered: wire.recovered,
+        }),
+        "gap" => Event::Gap(Gap {
+            topic: name(&wire.topic?)?,
+            number: wire.number?,
+            epoch: Epoch::new(&wire.epoch?),
+            from: match wire.from {
+                Some(WireFrom::Sequence(from)) => Some(Sequence::new(from)?),
+                Some(WireFrom::Session(_)) => return None,
+                None => None,
+            },
+            to: Sequence::new(wire.to?)?,
+            reason: GapReason::from_name(&wire.reason?)?,
+        }),
+        "published" => Event::Published {
+            id,
+            topic: name(&wire.topic?)?,
+            position: Position {
+                epoch: Epoch::new(&wire.epoch?),
+                sequence: Sequence::new(wire.sequence?)?,
+            },
+            level: AckLevel::from_name(&wire.level?)?,
+        },
+        "history" => Event::History {
+            id,
+            topic: name(&wire.topic?)?,
+            page: HistoryPage {
+                position: Position {
+                    epoch: Epoch::new(&wire.epoch?),
+                    sequence: Sequence::new(wire.head?)?,
+                },
+                after: Sequence::new(wire.start?)?,
+                publications: wire
+                    .publications?
+                    .iter()
+                    .map(publications::kept_of)
+                    .collect::<Option<_>>()?,
+            },
+        },
+        "refused" => Event::Refused { id, refusal: refusal(wire.code, wire.error)? },
+        "acknowledged" => Event::Acknowledged { id },
+        "pong" => Event::Pong { id },
+        "closing" => Event::Closing {
+            refusal: refusal(wire.code, wire.error)?,
+            retry_after_ms: wire.retry_after_ms?,
+        },
+        _ => return None,
+    })
+}

@@ -1,0 +1,10 @@
+//! The JSON dialect, `tidegate.v1.json`. docs/protocol.md, sections 3 and 4.
+
+mod commands;
+mod events;
+mod publications;
+pub(super) mod requests;
+
+pub use commands::{append_command, decode_command, decode_positions, encode_positions};
+pub use events::{append_event, decode_server_message};
+pub use publications::{append_delta, append_fragment, append_publication};

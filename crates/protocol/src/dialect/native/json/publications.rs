@@ -1,0 +1,192 @@
+//! Publications in JSON: whole, as deltas, in pieces, and in pages of history. docs/protocol.md, sections 4 to 5b.
+//!
+//! The `append_*` functions are hot: they write straight into the message, without a `WireEvent` in between.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use model::{DeltaKind, Moment, Payload, PayloadKind, Publication, Sequence, TopicName};
+
+use super::super::wire::{WireEvent, WireKept};
+use super::super::{BadRecord, DeltaRef, SequenceRef, ServerRecord, TopicRef};
+
+/// Appends a publication.
+pub fn append_publication(topic: &TopicName, publication: &Publication, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"type":"publication","topic":"#);
+    append_string(topic.as_str(), out);
+    out.extend_from_slice(br#","sequence":"#);
+    let sequence = publication.sequence().get();
+    out.extend_from_slice(itoa::Buffer::new().format(sequence).as_bytes());
+    append_payload(publication.kind(), publication.payload(), out);
+    out.push(b'}');
+}
+
+/// Appends a publication as its difference from an earlier one.
+pub fn append_delta(
+    topic: &TopicName,
+    publication: &Publication,
+    delta: &DeltaRef<'_>,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(br#"{"type":"delta","topic":"#);
+    append_string(topic.as_str(), out);
+    let mut append = |name: &str, number: u64| {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    };
+    append(r#","sequence":"#, publication.sequence().get());
+    append(r#","base":"#, delta.base.get());
+    append(r#","crc":"#, delta.crc.into());
+    append_kind(publication.kind(), out);
+    match delta.kind {
+        DeltaKind::JsonPatch => {
+            out.extend_from_slice(br#","patch":"#);
+            out.extend_from_slice(delta.bytes);
+        }
+        DeltaKind::Vcdiff | DeltaKind::None => append_base64(r#","vcdiff":""#, delta.bytes, out),
+    }
+    out.push(b'}');
+}
+
+/// Appends a piece of a publication's payload.
+pub fn append_fragment(
+    topic: &TopicName,
+    publication: &Publication,
+    piece: std::ops::Range<usize>,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(br#"{"type":"fragment","topic":"#);
+    append_string(topic.as_str(), out);
+    let mut append = |name: &str, number: u64| {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    };
+    append(r#","sequence":"#, publication.sequence().get());
+    append(r#","total":"#, publication.payload().len() as u64);
+    append(r#","offset":"#, piece.start as u64);
+    append_kind(publication.kind(), out);
+    append_base64(r#","base64":""#, &publication.payload()[piece], out);
+    out.push(b'}');
+}
+
+fn append_kind(kind: PayloadKind, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#","kind":""#);
+    out.extend_from_slice(kind.name().as_bytes());
+    out.push(b'"');
+}
+
+/// Appends a member whose value is base64; `name` ends with the opening quote.
+fn append_base64(name: &str, bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name.as_bytes());
+    let start = out.len();
+    out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    STANDARD.encode_slice(bytes, &mut out[start..]).expect("the room is exactly enough");
+    out.push(b'"');
+}
+
+/// Appends the member that holds a payload, with a comma before it.
+fn append_payload(kind: PayloadKind, payload: &[u8], out: &mut Vec<u8>) {
+    match kind {
+        PayloadKind::Json => {
+            out.extend_from_slice(br#","data":"#);
+            out.extend_from_slice(payload);
+        }
+        PayloadKind::Text => {
+            out.extend_from_slice(br#","text":"#);
+            append_string(&String::from_utf8_lossy(payload), out);
+        }
+        PayloadKind::Bytes => {
+            append_base64(r#","base64":""#, payload, out);
+        }
+    }
+}
+
+fn append_string(text: &str, out: &mut Vec<u8>) {
+    let is_plain = text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\');
+    if is_plain {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+    } else {
+        serde_json::to_writer(out, text).expect("a text can be written as JSON");
+    }
+}
+
+pub(super) fn wire_kept(publication: &Publication) -> WireKept<'_> {
+    let payload = publication.payload();
+    let mut wire = WireKept {
+        sequence: publication.sequence().get(),
+        time_ms: publication.unix_ms(),
+        ..WireKept::default()
+    };
+    match publication.kind() {
+        PayloadKind::Json => wire.data = serde_json::from_slice(payload).ok(),
+        PayloadKind::Text => wire.text = Some(String::from_utf8_lossy(payload)),
+        PayloadKind::Bytes => wire.base64 = Some(STANDARD.encode(payload).into()),
+    }
+    wire
+}
+
+pub(super) fn kept_of(wire: &WireKept<'_>) -> Option<Publication> {
+    let payload = match (wire.data, &wire.text, &wire.base64) {
+        (Some(data), ..) => Payload::new(PayloadKind::Json, data.get().as_bytes()),
+        (_, Some(text), _) => Payload::new(PayloadKind::Text, text.as_bytes()),
+        (.., Some(base64)) => {
+            Payload::new(PayloadKind::Bytes, &STANDARD.decode(base64.as_bytes()).ok()?)
+        }
+        _ => return None,
+    };
+    let now = Moment { elapsed: Duration::ZERO, unix_ms: wire.time_ms };
+    Some(Publication::new(payload, Sequence::new(wire.sequence)?, now))
+}
+
+pub(super) fn delta_of(wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
+    let (delta, bytes) = match (wire.vcdiff, wire.patch) {
+        (Some(vcdiff), _) => {
+            (DeltaKind::Vcdiff, Cow::Owned(STANDARD.decode(vcdiff.as_bytes()).ok()?))
+        }
+        (None, patch) => (DeltaKind::JsonPatch, Cow::Borrowed(patch?.get().as_bytes())),
+    };
+    Some(ServerRecord::Delta {
+        topic: TopicRef::Name(wire.topic?),
+        sequence: Sequence::new(wire.sequence?)?,
+        base: Sequence::new(wire.base?)?,
+        kind: wire.payload_kind?.parse().ok()?,
+        delta,
+        crc: wire.crc?,
+        bytes,
+    })
+}
+
+pub(super) fn fragment_of(wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
+    Some(ServerRecord::Fragment {
+        topic: TopicRef::Name(wire.topic?),
+        sequence: Sequence::new(wire.sequence?)?,
+        kind: wire.payload_kind?.parse().ok()?,
+        total: wire.total?,
+        offset: wire.offset?,
+        bytes: Cow::Owned(STANDARD.decode(wire.base64?.as_bytes()).ok()?),
+    })
+}
+
+pub(super) fn publication_of(wire: WireEvent<'_>) -> Result<ServerRecord<'_>, BadRecord> {
+    let bad = |what: &str| BadRecord { text: format!("a publication without {what}") };
+    let (kind, payload) = match (wire.data, wire.text, wire.base64) {
+        (Some(data), ..) => (PayloadKind::Json, Cow::Borrowed(data.get().as_bytes())),
+        (_, Some(text), _) => (PayloadKind::Text, Cow::Owned(text.into_owned().into_bytes())),
+        (.., Some(base64)) => {
+            let bytes = STANDARD.decode(base64.as_bytes()).map_err(|_| bad("valid base64"))?;
+            (PayloadKind::Bytes, Cow::Owned(bytes))
+        }
+        _ => return Err(bad("payload")),
+    };
+    let sequence = wire.sequence.and_then(Sequence::new).ok_or_else(|| bad("sequence"))?;
+    Ok(ServerRecord::Publication {
+        topic: TopicRef::Name(wire.topic.ok_or_else(|| bad("topic"))?),
+        sequence: SequenceRef::Full(sequence),
+        kind,
+        payload,
+    })
+}
