@@ -40,23 +40,25 @@ pub fn decode_opening(head: &RequestHead, limits: &Limits) -> Result<Opening, Re
     let (mut wanted, mut topics) = (Map::new(), Vec::new());
     let mut last_event_id = head.field("last-event-id").map(str::to_owned);
     for (name, value) in head.query() {
-        let number = |value: &str| {
-            let why = || bad_request(format!("`{name}` is `{value}`; give a whole number"));
-            value.parse::<i64>().map_err(|_| why())
+        let not_a = |what: &str| bad_request(format!("`{name}` is `{value}`; give a {what}"));
+        // Half the numbers there are: whoever adds one to it stays within them.
+        let count = || match value.parse::<u64>() {
+            Ok(count) if count <= i64::MAX as u64 => Ok(count),
+            _ => Err(not_a("whole number that is not negative, and below 2^63")),
         };
         match name.as_str() {
             "topic" => topics.push(Value::String(value)),
             "token" => opening.token = opening.token.or(Some(value)),
             "session" => opening.session = Some(value),
-            "batch" => opening.batch = number(&value)?.unsigned_abs(),
+            "batch" => opening.batch = count()?,
             "padding" => {
-                let bytes = number(&value)?.unsigned_abs() as usize;
+                let bytes = usize::try_from(count()?).unwrap_or(usize::MAX);
                 opening.padding_bytes = bytes.min(limits.padding_bytes_max);
             }
             "last_event_id" => last_event_id = last_event_id.or(Some(value)),
             "from" => drop(wanted.insert(name, start_of(&value))),
             "interval_ms" | "priority" => {
-                let number = number(&value)?;
+                let number = value.parse::<i64>().map_err(|_| not_a("whole number"))?;
                 wanted.insert(name, number.into());
             }
             "conflation" | "delta" | "filter" | "name" => drop(wanted.insert(name, value.into())),
@@ -184,6 +186,14 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_may_have_any_number_and_padding_is_cut() {
+        let opened = opening(&format!("/v1/poll?batch={0}&padding={0}", i64::MAX), "");
+        let opened = opened.expect("a valid opening");
+        assert_eq!(opened.batch, i64::MAX as u64);
+        assert_eq!(opened.padding_bytes, Limits::default().padding_bytes_max);
+    }
+
+    #[test]
     fn a_reader_of_many_goes_on_from_a_time() {
         let field = "Last-Event-ID: e1~e2@10000\r\n";
         let mut opened = opening("/v1/sse?topic=a/%23", field).expect("valid");
@@ -202,6 +212,10 @@ mod tests {
             ("/v1/sse?topic=a&from=yesterday", "", "yesterday"),
             ("/v1/sse?topic=a&interval_ms=x", "", "whole number"),
             ("/v1/sse?interval_ms=5", "", "no `topic`"),
+            ("/v1/sse?topic=a&padding=x", "", "`padding` is `x`; give a whole number"),
+            ("/v1/sse?topic=a&padding=-1", "", "`padding` is `-1`; give a whole number"),
+            ("/v1/poll?session=s&batch=-7", "", "`batch` is `-7`; give a whole number"),
+            ("/v1/poll?session=s&batch=18446744073709551615", "", "below 2^63"),
             ("/v1/sse?topic=a", "Last-Event-ID: 7\r\n", "no id"),
         ];
         for (target, field, part) in cases {
