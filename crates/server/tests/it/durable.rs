@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::node::Node;
+use crate::node::{Node, wait_until};
 
 /// A directory that goes with the test.
 struct Folder(PathBuf);
@@ -111,7 +111,7 @@ fn large_publications_come_whole_from_the_disk_to_a_reader_that_pauses() {
     let answer = peer.ask(&json!({"type": "subscribe", "topic": "d/large", "from": "all"}));
     assert_eq!(answer["topics"][0]["start"], 0, "{answer}");
     // Its connection fills up in the middle of a publication that only the disk has.
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    wait_until("the reader's connection is full", || node.metric("tidegate_stalled_sessions") == 1);
     for number in 1..=9 {
         let heard = peer.hear();
         assert_eq!(heard["sequence"], number);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, on_all_layouts};
+use crate::node::{Node, on_all_layouts, wait_until};
 
 /// A response that goes on.
 struct Stream(BufReader<TcpStream>);
@@ -131,11 +131,9 @@ fn commands_come_in_requests_of_their_own() {
         kinds.sort_by_key(ToString::to_string);
         assert_eq!(kinds, ["publication", "published", "refused"]);
         drop(stream);
-        let gone = (0..100).any(|_| {
-            std::thread::sleep(Duration::from_millis(10));
+        wait_until("the session ended with its response", || {
             node.request(&target, "{\"type\":\"ping\"}").0 == 404
         });
-        assert!(gone, "the session ends with its response");
         let (status, body) = node.request("POST /v1/commands?session=0.0.0.00 HTTP/1.1", "");
         assert!(status == 404 && body.contains("4002"), "{body}");
     });
@@ -166,12 +164,16 @@ fn an_answer_to_a_poll_that_was_lost_is_given_again() {
 
 #[test]
 fn who_polls_no_more_is_gone_and_a_poll_does_not_wait_for_ever() {
-    let node = Node::start("[limits]\npoll_ms = 1000\npoll_silence_ms = 2000\n");
+    // Time is told in seconds: with a shorter silence a session could be gone between two polls in a row.
+    let node = Node::start("[limits]\npoll_ms = 1\npoll_silence_ms = 2000\n");
     let (_, body) = node.request("GET /v1/poll?topic=p HTTP/1.1", "");
     let key = lines(&body)[0]["key"].as_str().expect("a key").to_owned();
     let (status, body) = node.request(&format!("GET /v1/poll?session={key}&batch=1 HTTP/1.1"), "");
     assert_eq!((status, lines(&body)), (200, vec![json!({"type":"polled","batch":2})]));
-    std::thread::sleep(Duration::from_millis(4_500));
+    // Commands, unlike polls, do not keep a session: none at all is a way to look whether it is there.
+    let commands = format!("POST /v1/commands?session={key} HTTP/1.1");
+    assert_eq!(node.request(&commands, "").0, 202, "it stays for a while");
+    wait_until("the session is gone", || node.request(&commands, "").0 == 404);
     let (status, body) = node.request(&format!("GET /v1/poll?session={key}&batch=2 HTTP/1.1"), "");
     assert!(status == 404 && body.contains("4002"), "{body}");
 }

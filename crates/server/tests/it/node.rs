@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidegate_server::Server;
@@ -43,6 +43,14 @@ impl Node {
         serde_json::from_str(&body).expect("JSON")
     }
 
+    /// What a counter or gauge says now, over all shards.
+    pub fn metric(&self, name: &str) -> u64 {
+        let (_, text) = self.request("GET /metrics HTTP/1.1", "");
+        let lines = text.lines().filter(|line| line.split('{').next() == Some(name));
+        let values = lines.filter_map(|line| line.rsplit(' ').next());
+        values.map(|value| value.parse::<u64>().expect("a whole number")).sum()
+    }
+
     pub fn socket(&self) -> Peer {
         self.socket_with(&[]).expect("it shakes hands")
     }
@@ -67,6 +75,15 @@ impl Node {
             Err(tungstenite::HandshakeError::Failure(error)) => Err(error),
             Err(other) => panic!("{other}"),
         }
+    }
+}
+
+/// Asks again and again until it is so; `what` is what should come about.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + 3 * PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
