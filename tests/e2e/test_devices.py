@@ -403,6 +403,24 @@ class ForgetfulNetwork:
             link.close()
 
 
+def test_what_is_counted_of_an_application_is_in_the_metrics_too(server):
+    url = f"ws://127.0.0.1:{server.port}/v1/devices/d/ws?application=meters"
+    with Device(server, "d") as device:
+        headers = {"Authorization": f"Bearer {APPLICATION_KEY}"}
+        with connect(url, additional_headers=headers, proxy=None) as socket:
+            socket.send("hi")
+            device.answer(lambda asked: asked)
+            assert socket.recv(SECONDS) == "hi"
+            shown = statistics(server)
+            assert (shown["devices"], shown["websockets"], shown["answers"]) == (1, 1, 1)
+            lines = call(server, "GET", "/metrics", None).text.splitlines()
+    for name, value in [("devices", 1), ("websockets", 1), ("answers_total", 1), ("answer_seconds_count", 1)]:
+        prefix = f'tidegate_application_{name}{{application="meters",'
+        found = [float(line.split()[1]) for line in lines if line.startswith(prefix)]
+        assert sum(found) == value, (name, lines)
+    until(lambda: statistics(server)["websockets"] == 0, "the WebSocket is gone, and is counted still")
+
+
 def test_a_device_finds_the_longest_silence_that_gets_through(server, tmp_path):
     network = ForgetfulNetwork(server, 3)
     url = f"http://127.0.0.1:{network.port}"

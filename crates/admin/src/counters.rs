@@ -1,14 +1,24 @@
-//! What a shard counts, for metrics.
+//! What a shard counts, of itself and of applications.
+
+use std::time::Duration;
+
+/// A counter's name, whether it is a `counter` or a `gauge`, its description and its value.
+pub(crate) type Entry = (&'static str, &'static str, &'static str, u64);
 
 macro_rules! counters {
-    ($($(#[doc = $doc:literal])* $name:ident $kind:ident;)*) => {
-        /// Counters and gauges of one shard.
+    ($(#[doc = $about:literal])* $of:ident: $($(#[doc = $doc:literal])* $name:ident $kind:ident;)*) => {
+        $(#[doc = $about])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct ShardCounters { $($(#[doc = $doc])* pub $name: u64,)* }
+        pub struct $of { $($(#[doc = $doc])* pub $name: u64,)* }
 
-        impl ShardCounters {
+        impl $of {
+            /// Adds those of another shard.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+
             /// Name, whether it is a `counter` or a `gauge`, description and value of each.
-            pub fn entries(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+            pub fn entries(&self) -> Vec<Entry> {
                 vec![$((
                     stringify!($name),
                     stringify!($kind),
@@ -21,6 +31,33 @@ macro_rules! counters {
 }
 
 counters! {
+    /// Counters and gauges of one application.
+    ApplicationCounters:
+    /// Devices attached now.
+    devices gauge;
+    /// WebSockets for one device open now.
+    websockets gauge;
+    /// Attachments so far.
+    attaches counter;
+    /// Requests handed to devices.
+    requests counter;
+    /// Answers of devices.
+    answers counter;
+    /// Requests that devices declined.
+    errors counter;
+    /// Answers that came too late, twice, or to nothing.
+    late_answers counter;
+    /// Events of devices.
+    events counter;
+    /// Bytes of all messages of devices.
+    bytes_up counter;
+    /// Bytes of the payloads of requests to devices.
+    bytes_down counter;
+}
+
+counters! {
+    /// Counters and gauges of one shard.
+    ShardCounters:
     /// Connections open now.
     connections gauge;
     /// Connections accepted.
@@ -105,4 +142,35 @@ counters! {
     http_requests counter;
     /// Commands and requests refused, whatever the code.
     refusals counter;
+}
+
+/// How long the answers of an application's devices took: how many took at most so long.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AnswerTimes {
+    /// For each of `BOUNDS`, those that took no longer and longer than the one before; at last, those beyond.
+    counts: [u64; 11],
+    sum: Duration,
+}
+
+impl AnswerTimes {
+    /// Where the buckets end, in seconds.
+    const BOUNDS: [f64; 10] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0];
+
+    /// Notes one.
+    pub fn note(&mut self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let at = Self::BOUNDS.iter().position(|bound| seconds <= *bound);
+        self.counts[at.unwrap_or(Self::BOUNDS.len())] += 1;
+        self.sum += took;
+    }
+
+    /// The end of each bucket in seconds, and how many are in it.
+    pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
+        Self::BOUNDS.into_iter().chain([f64::INFINITY]).zip(self.counts).collect()
+    }
+
+    /// How many there are, and all of them in seconds.
+    pub(crate) fn count_and_sum(&self) -> (u64, f64) {
+        (self.counts.iter().sum(), self.sum.as_secs_f64())
+    }
 }

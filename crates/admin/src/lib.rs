@@ -17,7 +17,7 @@ mod router;
 mod slow;
 mod topics;
 
-pub use counters::ShardCounters;
+pub use counters::{AnswerTimes, ApplicationCounters, ShardCounters};
 pub use exchange::{Answer, Exchange, run};
-pub use question::{Listed, Published, Question, Shards, Slow, Value};
+pub use question::{CountedApplication, Listed, Published, Question, Shards, Slow, Value};
 pub use router::router;

@@ -8,7 +8,7 @@ use model::{
 };
 use tokio::sync::oneshot;
 
-use crate::ShardCounters;
+use crate::{AnswerTimes, ApplicationCounters, ShardCounters};
 
 /// Something asked of one shard; it answers through the sender and never waits.
 #[derive(Debug)]
@@ -61,6 +61,22 @@ pub enum Question {
         /// The counters.
         answer: oneshot::Sender<ShardCounters>,
     },
+    /// What the shard counted of applications.
+    Applications {
+        /// They.
+        answer: oneshot::Sender<Vec<CountedApplication>>,
+    },
+}
+
+/// An application, as one shard counted it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CountedApplication {
+    /// Its id.
+    pub application: String,
+    /// What was counted.
+    pub counters: ApplicationCounters,
+    /// How long its devices took to answer.
+    pub answer_times: AnswerTimes,
 }
 
 /// A kept publication.

@@ -185,6 +185,10 @@ impl<I: Io> Shard<I> {
             Question::Counters { answer } => {
                 let _ = answer.send(self.counters());
             }
+            Question::Applications { answer } => {
+                let id_of = |index| self.applications.at(index).id.clone();
+                let _ = answer.send(self.statistics.counted(id_of));
+            }
         }
     }
 

@@ -478,6 +478,9 @@ impl<I: Io> Shard<I> {
         if let State::Device(attached) = &connection.state {
             self.end_device(socket, connection.serial, attached);
         }
+        if let State::DeviceSocket(open) = &connection.state {
+            self.end_device_socket(open);
+        }
         match polled {
             Some(_) => self.end_polled(connection),
             None => self.io.close(socket),

@@ -85,6 +85,11 @@ impl Applications {
         &self.all[usize::from(index.0)]
     }
 
+    /// The number of an application.
+    pub(super) fn index_of(&self, id: &str) -> Option<ApplicationIndex> {
+        self.by_id.get(id).copied()
+    }
+
     /// Whether the coming and going of an application's devices is told.
     pub(crate) fn has_presence(&self, application: &str) -> bool {
         self.by_id.get(application).is_some_and(|index| self.at(*index).presence)

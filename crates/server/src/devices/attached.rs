@@ -109,7 +109,7 @@ impl<I: Io> Shard<I> {
                 Ok(None) => return,
                 Ok(Some(Said::End)) => return self.end_attachment(socket),
                 Ok(Some(Said::Message(message))) => {
-                    self.statistics.of(application).bytes_up += message.len() as u64;
+                    self.statistics.of(application).counters.bytes_up += message.len() as u64;
                     match decode(&message) {
                         Ok(says) => self.hear_device(socket, &says),
                         Err(refusal) => self.close_device(socket, &refusal),
@@ -140,7 +140,7 @@ impl<I: Io> Shard<I> {
                 let Some(attached) = self.attached(socket) else { return };
                 let (topic, application) =
                     (topic_of(&attached.name, "/events"), attached.application);
-                self.statistics.of(application).events += 1;
+                self.statistics.of(application).counters.events += 1;
                 if let Ok(payload) = payload_of(None, bytes, bytes_max) {
                     self.publish_for_device(topic, payload);
                 }
@@ -175,13 +175,13 @@ impl<I: Io> Shard<I> {
         let statistics = self.statistics.of(application);
         let Some(told) = told else {
             // To nothing that we asked, or twice: it harms nobody, and is counted.
-            statistics.late += 1;
+            statistics.counters.late_answers += 1;
             return;
         };
         statistics.answered(now.saturating_sub(told.at), result.is_ok(), self.now.unix_ms);
         let respond = Respond { request: told.request, result };
         if self.requests_under_way.respond((socket.0, serial), respond, name, now).is_err() {
-            self.statistics.of(application).late += 1;
+            self.statistics.of(application).counters.late_answers += 1;
         }
     }
 

@@ -13,8 +13,8 @@ use protocol::websocket::{
     encode_close, encode_handshake_response, encode_ping, encode_pong,
 };
 
-use super::applications::{Role, Wanted};
-use super::names::{device_name, topic_of};
+use super::applications::{ApplicationIndex, Role, Wanted};
+use super::names::{device_name, no_device, topic_of};
 use super::once::use_one_time_key;
 use super::query::Query;
 use crate::connection::{Connection, State};
@@ -28,6 +28,7 @@ pub(crate) struct DeviceSocket {
     inbound: Inbound,
     /// `APPLICATION/DEVICE`.
     name: Arc<str>,
+    application: ApplicationIndex,
     timeout: std::time::Duration,
     /// Answers in the order of their requests; those that are not here yet are `None`.
     answers: VecDeque<Option<Vec<u8>>>,
@@ -65,11 +66,11 @@ impl<I: Io> Shard<I> {
         let checked = self.check_origin(head).and_then(|()| {
             let timeout_ms = query.number("timeout_ms")?;
             let timeout = protocol::native::timeout_of(timeout_ms, &self.config.limits)?;
-            let name = self.check_device_socket(socket, head, &query, device)?;
+            let (name, application) = self.check_device_socket(socket, head, &query, device)?;
             self.check_room()?;
-            Ok((name, timeout, accept_plain_handshake(head)?))
+            Ok((name, application, timeout, accept_plain_handshake(head)?))
         });
-        let (name, timeout, mut handshake) = match checked {
+        let (name, application, timeout, mut handshake) = match checked {
             Ok(checked) => checked,
             Err(refusal) => return self.refuse_http(socket, &refusal),
         };
@@ -78,8 +79,18 @@ impl<I: Io> Shard<I> {
         encode_handshake_response(&handshake, &mut unsent);
         let (inbound, answers, first) = (Inbound::default(), VecDeque::new(), 0);
         let (is_pinged, is_closing) = (false, false);
-        let opened =
-            DeviceSocket { inbound, name, timeout, answers, first, unsent, is_pinged, is_closing };
+        let opened = DeviceSocket {
+            inbound,
+            name,
+            application,
+            timeout,
+            answers,
+            first,
+            unsent,
+            is_pinged,
+            is_closing,
+        };
+        self.statistics.of(application).counters.websockets += 1;
         if let Some(connection) = self.connection(socket) {
             connection.state = State::DeviceSocket(Box::new(opened));
         }
@@ -93,17 +104,24 @@ impl<I: Io> Shard<I> {
         head: &RequestHead,
         query: &Query,
         device: &str,
-    ) -> Result<Arc<str>, Refusal> {
+    ) -> Result<(Arc<str>, ApplicationIndex), Refusal> {
         let application = query.text("application");
         let name = device_name(application, device)?;
         if let Some(key) = query.get("key") {
             let used = &self.access.used_once;
             use_one_time_key(key, &name, &self.secret, self.now.unix_ms, used)?;
-        } else {
-            let wanted = Wanted { application, role: Role::Application, about: &name };
-            self.check_key(socket, head.field("authorization"), wanted)?;
+            let index = self.applications.index_of(application);
+            let index = index.ok_or_else(|| no_device(&name))?;
+            return Ok((name, index));
         }
-        Ok(name)
+        let wanted = Wanted { application, role: Role::Application, about: &name };
+        let index = self.check_key(socket, head.field("authorization"), wanted)?;
+        Ok((name, index))
+    }
+
+    /// Hears that such a WebSocket is gone.
+    pub(crate) fn end_device_socket(&mut self, open: &DeviceSocket) {
+        self.statistics.of(open.application).counters.websockets -= 1;
     }
 
     /// Takes bytes from such a WebSocket.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use admin::{AnswerTimes, ApplicationCounters, CountedApplication};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
@@ -14,16 +15,9 @@ const WINDOW_MINUTES: u64 = 5;
 /// What is counted of one application.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Statistics {
-    pub devices: u64,
-    pub attaches: u64,
-    pub requests: u64,
-    pub answers: u64,
-    pub errors: u64,
-    /// Answers to nothing that was asked, or too late.
-    pub late: u64,
-    pub events: u64,
-    pub bytes_up: u64,
-    pub bytes_down: u64,
+    pub counters: ApplicationCounters,
+    /// How long answers took, since the start.
+    answer_times: AnswerTimes,
     /// How long answers took, in microseconds: from handing the request to the device's connection until its answer
     /// is here. A histogram for each of the last minutes.
     minutes: VecDeque<(u64, Histogram<u64>)>,
@@ -44,7 +38,20 @@ impl AllStatistics {
 
     /// Devices of all applications.
     pub(crate) fn devices(&self) -> u64 {
-        self.0.iter().map(|one| one.devices).sum()
+        self.0.iter().map(|one| one.counters.devices).sum()
+    }
+
+    /// All of them, for metrics; `id_of` names them.
+    pub(crate) fn counted(
+        &self,
+        id_of: impl Fn(ApplicationIndex) -> String,
+    ) -> Vec<CountedApplication> {
+        let counted = |(at, one): (usize, &Statistics)| CountedApplication {
+            application: id_of(ApplicationIndex(at as u16)),
+            counters: one.counters,
+            answer_times: one.answer_times,
+        };
+        self.0.iter().enumerate().map(counted).collect()
     }
 }
 
@@ -54,25 +61,26 @@ fn histogram() -> Histogram<u64> {
 
 impl Statistics {
     pub(crate) fn attached(&mut self) {
-        self.devices += 1;
-        self.attaches += 1;
+        self.counters.devices += 1;
+        self.counters.attaches += 1;
     }
 
     pub(crate) fn detached(&mut self) {
-        self.devices -= 1;
+        self.counters.devices -= 1;
     }
 
     pub(crate) fn asked(&mut self, bytes: usize) {
-        self.requests += 1;
-        self.bytes_down += bytes as u64;
+        self.counters.requests += 1;
+        self.counters.bytes_down += bytes as u64;
     }
 
     pub(crate) fn answered(&mut self, took: Duration, is_answer: bool, unix_ms: u64) {
         if is_answer {
-            self.answers += 1;
+            self.counters.answers += 1;
         } else {
-            self.errors += 1;
+            self.counters.errors += 1;
         }
+        self.answer_times.note(took);
         let minute = unix_ms / 60_000;
         if self.minutes.back().is_none_or(|(known, _)| *known != minute) {
             self.minutes.push_back((minute, histogram()));
@@ -88,28 +96,8 @@ impl Statistics {
 
     /// Adds those of another shard.
     pub(crate) fn add(&mut self, other: &Self) {
-        let Self {
-            devices,
-            attaches,
-            requests,
-            answers,
-            errors,
-            late,
-            events,
-            bytes_up,
-            bytes_down,
-            minutes,
-        } = other;
-        self.devices += devices;
-        self.attaches += attaches;
-        self.requests += requests;
-        self.answers += answers;
-        self.errors += errors;
-        self.late += late;
-        self.events += events;
-        self.bytes_up += bytes_up;
-        self.bytes_down += bytes_down;
-        self.minutes.extend(minutes.iter().cloned());
+        self.counters.add(&other.counters);
+        self.minutes.extend(other.minutes.iter().cloned());
     }
 
     /// They as JSON.
@@ -123,17 +111,8 @@ impl Statistics {
         }
         let ms = |us: f64| us / 1_000.0;
         let at = |quantile: f64| ms(all.value_at_quantile(quantile) as f64);
-        json!({
+        let mut shown = json!({
             "application": application,
-            "devices": self.devices,
-            "attaches": self.attaches,
-            "requests": self.requests,
-            "answers": self.answers,
-            "errors": self.errors,
-            "late_answers": self.late,
-            "events": self.events,
-            "bytes_up": self.bytes_up,
-            "bytes_down": self.bytes_down,
             "latency_ms": {
                 "window_minutes": WINDOW_MINUTES,
                 "count": all.len(),
@@ -146,7 +125,11 @@ impl Statistics {
                 "p99": at(0.99),
                 "p99.9": at(0.999),
             },
-        })
+        });
+        for (name, _, _, value) in self.counters.entries() {
+            shown[name] = value.into();
+        }
+        shown
     }
 }
 
