@@ -421,6 +421,36 @@ def test_what_is_counted_of_an_application_is_in_the_metrics_too(server):
     until(lambda: statistics(server)["websockets"] == 0, "the WebSocket is gone, and is counted still")
 
 
+def test_a_gateway_attaches_devices_on_its_session_and_a_device_takes_one_over(server):
+    with connect(f"ws://127.0.0.1:{server.port}/v1/ws", proxy=None) as gateway:
+
+        def command(**members):
+            gateway.send(json.dumps(members))
+            return json.loads(gateway.recv(SECONDS))
+
+        with Reader(server, "devices/meters/+/presence") as reader:
+            for at, name in enumerate(["g1", "g2"]):
+                authorization = proof(server, f"meters/{name}")
+                told = command(id=at, type="attach", device=f"meters/{name}", authorization=authorization)
+                assert told == {"type": "attached", "id": at, "device": f"meters/{name}"}
+                assert reader.presence_of(name) == "attached"
+            with asking(server, "g2", b"read") as answer:
+                asked = json.loads(gateway.recv(SECONDS))
+                gateway.send(json.dumps({"type": "respond", "request": asked["request"], "data": [2]}))
+            assert answer.result().json() == [2]
+            with Device(server, "g1") as device:
+                told = json.loads(gateway.recv(SECONDS))
+                assert (told["type"], told["code"]) == ("detached", 4224)
+                with asking(server, "g1", b"read") as answer:
+                    device.answer(lambda asked: asked + "!")
+                assert answer.result().text == "read!"
+                assert attached(server) == {"g1", "g2"}
+            assert reader.presence_of("g1") == "attached"
+            assert reader.presence_of("g1") == "detached"
+            gateway.close()
+            assert reader.presence_of("g2") == "detached"
+
+
 def test_a_device_finds_the_longest_silence_that_gets_through(server, tmp_path):
     network = ForgetfulNetwork(server, 3)
     url = f"http://127.0.0.1:{network.port}"

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Conflation, Draft, Epoch, Handle, HistoryQuery, Position, Rates, Request, Respond, Selector,
-    TopicName, Unhandle,
+    Attach, Conflation, Detach, Draft, Epoch, Handle, HistoryQuery, Position, Rates, Request,
+    Respond, Selector, TopicName, Unhandle,
 };
 
 /// A number by which a peer recognises the answer to its command.
@@ -35,6 +35,10 @@ pub enum Command {
     Request(Request),
     /// Has one.
     Respond(Respond),
+    /// Wants to be asked as a device.
+    Attach(Attach),
+    /// Wants that no more.
+    Detach(Detach),
     /// Wants the session to end.
     Close,
     /// Wants to know that we are there.

@@ -1,5 +1,7 @@
 //! What we tell a peer, whatever dialect it is said in. Publications travel beside these.
 
+use std::sync::Arc;
+
 use crate::{
     AckLevel, Asked, CommandId, Epoch, HistoryPage, Position, Refusal, Response, Selector,
     Sequence, TopicName,
@@ -104,6 +106,22 @@ pub enum Event {
         /// How many were asked and did not.
         missing: u64,
     },
+    /// Answers `attach`: others find the device.
+    Attached {
+        /// Which command.
+        id: Option<CommandId>,
+        /// `APPLICATION/DEVICE`.
+        device: Arc<str>,
+    },
+    /// Answers `detach`, or says that another connection has the device's name now.
+    Detached {
+        /// Which command, if it answers one.
+        id: Option<CommandId>,
+        /// `APPLICATION/DEVICE`.
+        device: Arc<str>,
+        /// Why, if the session did not ask for it.
+        refusal: Option<Refusal>,
+    },
     /// Answers `ping`.
     Pong {
         /// Which command.
@@ -137,6 +155,8 @@ impl Event {
             Self::Request(_) => "request",
             Self::Response(_) => "response",
             Self::Responded { .. } => "responded",
+            Self::Attached { .. } => "attached",
+            Self::Detached { .. } => "detached",
             Self::Pong { .. } => "pong",
             Self::Closing { .. } => "closing",
         }

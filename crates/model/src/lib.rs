@@ -7,6 +7,7 @@
 mod access;
 mod code;
 mod command;
+mod device;
 mod event;
 mod history;
 mod limits;
@@ -24,6 +25,7 @@ pub use command::{
     Acknowledge, Command, CommandId, DeltaKind, Hello, Publish, Since, Start, Subscribe,
     SubscribeOptions, SubscriberName, Unsubscribe,
 };
+pub use device::{Attach, Detach};
 pub use event::{Event, Gap, GapReason, Subscribed, SubscribedTopic};
 pub use history::{HistoryPage, HistoryQuery, HistoryStart};
 pub use limits::Limits;

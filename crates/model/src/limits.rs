@@ -167,6 +167,8 @@ limits! {
     failed_keys_addresses_max: usize = 10_000;
     /// Proofs, and keys for one WebSocket, that may be used in a minute.
     proofs_per_minute_max: usize = 1_000_000;
+    /// Devices that one session may attach.
+    devices_per_session_max: usize = 1_000;
     /// Requests that may be open with one device at a time.
     device_requests_max: usize = 16;
     /// Milliseconds that the answer to a request may take.

@@ -125,10 +125,13 @@ impl<I: Io> Shard<I> {
                     Command::Unsubscribe(unwanted) => self.hub.unsubscribe(session, id, unwanted),
                     Command::Publish(publish) => {
                         let serial = self.connection(socket).map_or(0, |open| open.serial);
-                        Self::check_publish(&principal, &publish.draft.topic).map(|()| {
-                            let pending = PendingPublish::Session { socket, serial, id, is_binary };
-                            self.publish(publish.draft, pending);
-                        })
+                        self.check_session_publish(socket, &principal, &publish.draft.topic).map(
+                            |()| {
+                                let pending =
+                                    PendingPublish::Session { socket, serial, id, is_binary };
+                                self.publish(publish.draft, pending);
+                            },
+                        )
                     }
                     Command::History(query) => {
                         let serial = self.connection(socket).map_or(0, |open| open.serial);
@@ -144,6 +147,10 @@ impl<I: Io> Shard<I> {
                         // Who did not ask does not hear it.
                         (Err(_), None) | (Ok(()), _) => Ok(()),
                     },
+                    Command::Attach(attach) => {
+                        self.attach_to_session(socket, &principal, id, attach)
+                    }
+                    Command::Detach(detach) => self.detach_from_session(socket, id, detach),
                     Command::Close => {
                         self.end_session(socket);
                         Ok(())

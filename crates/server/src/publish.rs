@@ -62,6 +62,19 @@ impl<I: Io> Shard<I> {
         }
     }
 
+    /// Whether a session may publish to `topic`: its principal may, or it tells events of a device that it attached.
+    pub(crate) fn check_session_publish(
+        &mut self,
+        socket: Socket,
+        principal: &Principal,
+        topic: &TopicName,
+    ) -> Result<(), Refusal> {
+        if self.is_event_of(socket, topic) {
+            return Ok(());
+        }
+        Self::check_publish(principal, topic)
+    }
+
     /// Whether `principal` may publish to `topic`.
     pub(crate) fn check_publish(principal: &Principal, topic: &TopicName) -> Result<(), Refusal> {
         if topic.is_reserved() {

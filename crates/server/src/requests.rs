@@ -144,6 +144,13 @@ impl<I: Io> Shard<I> {
         Ok(())
     }
 
+    /// Whether a session handles requests to a topic.
+    pub(crate) fn handles(&self, link: u32, topic: &TopicName) -> bool {
+        let handling = self.handling.all.get(&link);
+        handling
+            .is_some_and(|it| it.selectors.iter().any(|selector| selector.matches(topic.as_str())))
+    }
+
     /// Ends what a connection handled that is gone.
     pub(crate) fn end_handling(&mut self, socket: Socket, serial: u32) {
         self.handling.clients.remove(&socket.0);
@@ -232,7 +239,8 @@ impl<I: Io> Shard<I> {
     /// Takes a session's answer.
     pub(crate) fn respond(&mut self, socket: Socket, respond: Respond) -> Result<(), Refusal> {
         let serial = self.connection(socket).map_or(0, |open| open.serial);
-        let name = self.session_name(serial).into();
+        let device = self.answering_device(socket.0, &respond);
+        let name = device.unwrap_or_else(|| self.session_name(serial).into());
         self.requests_under_way.respond((socket.0, serial), respond, name, self.now.elapsed)
     }
 
@@ -317,7 +325,12 @@ impl<I: Io> Shard<I> {
                 let refusal = Refusal::new(Code::TooManyRequests, text);
                 self.requests_under_way.take_back(request, refusal, self.now.elapsed);
             }
-            Some(session) => self.hub.tell(session, &Event::Request(asked)),
+            Some(session) => match self.note_told(link, &asked) {
+                Ok(()) => self.hub.tell(session, &Event::Request(asked)),
+                Err(refusal) => {
+                    self.requests_under_way.take_back(request, refusal, self.now.elapsed);
+                }
+            },
             None => {
                 let text =
                     "cannot have it answered: the session that handles it just ended; ask again";
@@ -341,7 +354,7 @@ impl<I: Io> Shard<I> {
         self.tell_caller(Socket(link), serial, &Event::Handling { id, selectors });
     }
 
-    fn tell_caller(&mut self, socket: Socket, serial: u32, event: &Event) {
+    pub(crate) fn tell_caller(&mut self, socket: Socket, serial: u32, event: &Event) {
         let connection = self.open_connection(socket).filter(|open| open.serial == serial);
         if let Some(session) = connection.and_then(|open| open.state.native()).map(|it| it.session)
         {

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use crate::access::Access;
 use crate::config::Config;
 use crate::connection::{Connection, Native, State};
-use crate::devices::{AllStatistics, Applications, FailedKeys};
+use crate::devices::{AllStatistics, Applications, FailedKeys, SessionDevices};
 use crate::encoder::NativeEncoder;
 use crate::history::PendingRead;
 use crate::mail::ShardMail;
@@ -61,6 +61,7 @@ pub struct Shard<I> {
     pub(crate) devices: Devices,
     /// Devices that are attached to this shard.
     pub(crate) devices_attached: usize,
+    pub(crate) session_devices: SessionDevices,
     pub(crate) failed_keys: FailedKeys,
     pub(crate) statistics: AllStatistics,
     pub(crate) inflater: Inflater,
@@ -239,6 +240,7 @@ impl<I: Io> Shard<I> {
             applications: Applications::new(&config.applications),
             devices: Devices::new(config.limits.devices_gone_max),
             devices_attached: 0,
+            session_devices: SessionDevices::default(),
             failed_keys: FailedKeys::default(),
             statistics: AllStatistics::default(),
             inflater: Inflater::default(),
@@ -474,6 +476,7 @@ impl<I: Io> Shard<I> {
         if let Some(native) = connection.state.native() {
             self.hub.close_session(native.session);
             self.end_handling(socket, connection.serial);
+            self.end_session_devices(socket, connection.serial);
         }
         if let State::Device(attached) = &connection.state {
             self.end_device(socket, connection.serial, attached);

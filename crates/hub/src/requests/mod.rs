@@ -75,6 +75,8 @@ pub struct Requests<A> {
     registering: Vec<(u32, u32, usize)>,
     /// How many requests may be open with each session that handles something.
     concurrency: HashMap<u32, usize>,
+    /// How many devices each session has that has some.
+    devices: HashMap<u32, usize>,
     pending: Slab<Pending<A>>,
     generations: u16,
     open: OpenRequests,
@@ -94,6 +96,7 @@ impl<A: Clone> Requests<A> {
             handlers: Handlers::default(),
             registering: Vec::new(),
             concurrency: HashMap::new(),
+            devices: HashMap::new(),
             pending: Slab::new(),
             generations: 0,
             open: OpenRequests::default(),
@@ -169,6 +172,14 @@ impl<A: Clone> Requests<A> {
             let mail = RequestMail::Unregister(link, serial, only.cloned());
             self.mail(ShardIndex(shard), mail, now);
         }
+    }
+
+    /// Notes how many devices a session has.
+    pub fn set_devices(&mut self, link: u32, count: usize) {
+        match count {
+            0 => self.devices.remove(&link),
+            count => self.devices.insert(link, count),
+        };
     }
 
     /// Hears that a connection of this shard ended that may have had requests.
@@ -362,11 +373,21 @@ impl<A: Clone> Requests<A> {
         }
     }
 
+    /// How many requests may be open with a connection: a session, for what it handles and for its devices, or a
+    /// device.
+    fn capacity_of(&self, link: u32) -> usize {
+        let of_device = self.limits.device_requests_max;
+        match (self.concurrency.get(&link), self.devices.get(&link)) {
+            (None, None) => of_device,
+            (handled, devices) => {
+                handled.copied().unwrap_or(0) + devices.copied().unwrap_or(0) * of_device
+            }
+        }
+    }
+
     fn handle_ask(&mut self, ask: Ask, now: Duration) {
         let Ask { ticket, link, serial, topic, payload, due, session, principal } = ask;
-        let concurrency_max =
-            self.concurrency.get(&link).copied().unwrap_or(self.limits.device_requests_max);
-        let is_full = self.open.count_of(link) >= concurrency_max
+        let is_full = self.open.count_of(link) >= self.capacity_of(link)
             || self.open.len() >= self.limits.requests_open_max;
         if is_full {
             let text = "cannot ask now: whoever handles this has as many requests open as it may; ask again \

@@ -59,7 +59,6 @@ impl<I: Io> Shard<I> {
         head: &RequestHead,
         query: &Query,
     ) -> Result<Attached, Refusal> {
-        const INFO_BYTES_MAX: usize = 1_024;
         let application = query.text("application");
         let name = device_name(application, query.text("device"))?;
         let wanted = Wanted { application, role: Role::Device, about: &name };
@@ -77,13 +76,7 @@ impl<I: Io> Shard<I> {
                 return Err(bad_request(format!("`framing` is `{other}`; say chunks or lines")));
             }
         };
-        if let Some(info) = query.get("info") {
-            let is_json = serde_json::from_str::<serde::de::IgnoredAny>(info).is_ok();
-            if !is_json || info.len() > INFO_BYTES_MAX {
-                let why = format!("`info` is no JSON of at most {INFO_BYTES_MAX} bytes; mend it");
-                return Err(bad_request(why));
-            }
-        }
+        check_info(query.get("info"))?;
         self.check_room()?;
         self.check_memory()?;
         let usual = self.config.limits.device_heartbeat_ms.as_millis() as u64;
@@ -103,4 +96,17 @@ impl<I: Io> Shard<I> {
         append(ServerSays::Welcome(&text), framing, &mut attached.unsent);
         self.send_device(socket);
     }
+}
+
+/// Checks what a device says of itself.
+///
+/// # Errors
+/// It is no JSON, or too long.
+pub(super) fn check_info(info: Option<&str>) -> Result<(), Refusal> {
+    const INFO_BYTES_MAX: usize = 1_024;
+    let Some(info) = info else { return Ok(()) };
+    if info.len() <= INFO_BYTES_MAX && serde_json::from_str::<serde::de::IgnoredAny>(info).is_ok() {
+        return Ok(());
+    }
+    Err(bad_request(format!("`info` is no JSON of at most {INFO_BYTES_MAX} bytes; mend it")))
 }

@@ -235,12 +235,6 @@ impl<I: Io> Shard<I> {
         true
     }
 
-    pub(super) fn close_device_at(&mut self, place: DevicePlace, refusal: &Refusal) {
-        if self.is_at(place) {
-            self.close_device(Socket(place.link), refusal);
-        }
-    }
-
     /// Tells a device why its attachment ends, then ends it.
     pub(crate) fn close_device(&mut self, socket: Socket, refusal: &Refusal) {
         let Some(attached) = self.attached(socket).filter(|it| !it.is_closing) else { return };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::Io;
+use engine::{Io, Socket};
 use hub::{Ask, DevicePlace, ShardIndex, home_shard_of};
 use model::{Code, Draft, Payload, PayloadKind, Refusal, Request, TopicName};
 use serde_json::json;
@@ -27,9 +27,9 @@ pub enum DeviceMail {
         info: Option<Box<str>>,
     },
     /// From the home: others find it now.
-    Found(DevicePlace),
+    Found(DevicePlace, Arc<str>),
     /// From the home: another connection has the name now.
-    TakenOver(DevicePlace),
+    TakenOver(DevicePlace, Arc<str>),
     /// To the home: it went.
     Detach {
         /// `APPLICATION/DEVICE`.
@@ -73,18 +73,28 @@ impl<I: Io> Shard<I> {
         match mail {
             DeviceMail::Attach { name, place, info } => {
                 let before = self.devices.attach(Arc::clone(&name), place, now);
-                if let Some(before) = before {
-                    self.mail_device(before.shard, DeviceMail::TakenOver(before));
+                if let Some(before) = before.filter(|before| *before != place) {
+                    let taken_over = DeviceMail::TakenOver(before, Arc::clone(&name));
+                    self.mail_device(before.shard, taken_over);
                 }
-                self.mail_device(place.shard, DeviceMail::Found(place));
+                self.mail_device(place.shard, DeviceMail::Found(place, Arc::clone(&name)));
                 let info = info.as_deref().unwrap_or("null");
                 self.tell_presence(&name, true, info);
             }
-            DeviceMail::Found(place) => self.welcome_device(place),
-            DeviceMail::TakenOver(place) => {
+            DeviceMail::Found(place, name) => {
+                if self.is_at(place) {
+                    self.welcome_device(place);
+                    self.tell_attached(place, &name);
+                }
+            }
+            DeviceMail::TakenOver(place, name) => {
                 let text = "another connection attached under this name, which has it now; attach again only \
                             if there is no other such device";
-                self.close_device_at(place, &Refusal::new(Code::TakenOver, text));
+                let refusal = Refusal::new(Code::TakenOver, text);
+                if self.is_at(place) {
+                    self.close_device(Socket(place.link), &refusal);
+                    self.tell_taken_over(place, &name, refusal);
+                }
             }
             DeviceMail::Detach { name, place } => {
                 if self.devices.detach(&name, place, now) {

@@ -13,6 +13,7 @@ mod http;
 mod names;
 mod once;
 mod query;
+mod session;
 mod socket;
 mod statistics;
 
@@ -22,5 +23,6 @@ pub(crate) use self::failures::FailedKeys;
 pub use self::gather::Gather;
 pub use self::home::DeviceMail;
 pub(crate) use self::once::UsedOnce;
+pub(crate) use self::session::SessionDevices;
 pub(crate) use self::socket::DeviceSocket;
 pub(crate) use self::statistics::AllStatistics;

@@ -350,6 +350,70 @@ fn a_session_asks_devices_too() {
 }
 
 #[test]
+fn a_session_is_a_device_too_or_many() {
+    on_both_layouts(|node| {
+        let mut gateway = node.socket();
+        let attach = |id: u32, device: &str, key: &str| {
+            let authorization = format!("Bearer {key}");
+            json!({"id":id,"type":"attach","device":format!("meters/{device}"),"authorization":authorization})
+        };
+        assert_eq!(gateway.ask(&attach(1, "d1", "wrong"))["code"], 4300);
+        assert_eq!(gateway.ask(&attach(1, "d1", APPLICATION_KEY))["code"], 4301);
+        let keyless = json!({"id":1,"type":"attach","device":"meters/d1"});
+        assert_eq!(gateway.ask(&keyless)["code"], 4301, "it is anonymous");
+        assert_eq!(gateway.ask(&json!({"id":1,"type":"attach","device":"d1"}))["code"], 4210);
+        for name in ["d1", "d2"] {
+            let attached = gateway.ask(&attach(2, name, DEVICE_KEY));
+            assert_eq!(
+                attached,
+                json!({"type":"attached","id":2,"device":format!("meters/{name}")})
+            );
+        }
+        for name in ["d2", "d1"] {
+            let asked = std::thread::scope(|scope| {
+                let sent = scope.spawn(|| send(node, name, "", "read"));
+                let asked = gateway.hear();
+                assert_eq!(asked["topic"], format!("devices/meters/{name}"), "{asked}");
+                assert_eq!(asked["text"], "read");
+                gateway.say(&json!({"type":"respond","request":asked["request"],"text":name}));
+                assert_eq!(sent.join().expect("it does not panic"), (200, name.to_owned()));
+                asked["request"].clone()
+            });
+            let late =
+                gateway.ask(&json!({"id":3,"type":"respond","request":asked,"text":"twice"}));
+            assert_eq!(late["code"], 4222);
+        }
+        let event = |device: &str| {
+            let topic = format!("devices/meters/{device}/events");
+            json!({"id":4,"type":"publish","topic":topic,"data":1})
+        };
+        assert_eq!(gateway.ask(&event("d1"))["type"], "published");
+        assert_eq!(gateway.ask(&event("d3"))["code"], 4301, "it is not its device");
+        let other = Device::attach(node, "d1");
+        let taken = gateway.hear();
+        assert_eq!((&taken["type"], &taken["code"]), (&json!("detached"), &json!(4224)), "{taken}");
+        assert_eq!(gateway.ask(&event("d1"))["code"], 4301);
+        assert_eq!(gateway.ask(&attach(5, "d1", DEVICE_KEY))["type"], "attached");
+        let gone = gateway.ask(&json!({"id":6,"type":"detach","device":"meters/d2"}));
+        assert_eq!(gone, json!({"type":"detached","id":6,"device":"meters/d2"}));
+        assert_eq!(
+            gateway.ask(&json!({"id":7,"type":"detach","device":"meters/d2"}))["code"],
+            4223
+        );
+        drop(other);
+        let path = "/v1/applications/meters/stats";
+        let statistics = || get(node, path, "admin-key-0123456789").1;
+        let shown = statistics();
+        assert_eq!((&shown["answers"], &shown["events"]), (&json!(2), &json!(1)), "{shown}");
+        drop(gateway);
+        let until = Instant::now() + Duration::from_secs(5);
+        while statistics()["devices"] != 0 || send(node, "d1", "", "read").0 != 410 {
+            assert!(Instant::now() < until, "its session ended: {}", statistics());
+        }
+    });
+}
+
+#[test]
 fn a_websocket_for_a_device_keeps_the_order() {
     on_both_layouts(|node| {
         let mut device = Device::attach(node, "d1");

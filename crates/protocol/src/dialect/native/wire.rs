@@ -81,6 +81,10 @@ pub(super) struct WireCommand<'a> {
     pub principal: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub device: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub info: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all: Option<bool>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -131,6 +135,8 @@ pub(super) struct WireEvent<'a> {
     pub topics: Option<Vec<WireTopic<'a>>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub topic: Option<Cow<'a, str>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<u32>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]

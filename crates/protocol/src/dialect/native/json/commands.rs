@@ -8,7 +8,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{
-    Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Draft, Epoch, Hello,
+    Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Detach, Draft, Epoch, Hello,
     HistoryQuery, HistoryStart, Limits, Payload, PayloadKind, Position, Publish, Rates, Refusal,
     Selector, Sequence, Since, Start, Subscribe, SubscribeOptions, SubscriberName, TopicName,
     Unhandle, Unsubscribe,
@@ -19,7 +19,7 @@ use super::super::{Undecoded, check_payload_len};
 use super::requests;
 
 const COMMANDS: &str = "hello, subscribe, unsubscribe, publish, history, acknowledge, handle, unhandle, \
-                        request, respond, close or ping";
+                        request, respond, attach, detach, close or ping";
 
 /// Reads one command.
 ///
@@ -83,6 +83,8 @@ fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal
         "unhandle" => Ok(Command::Unhandle(Unhandle { selectors: selectors_of(&wire, limits)? })),
         "request" => requests::request_of(&wire, limits).map(Command::Request),
         "respond" => requests::respond_of(&wire, limits).map(Command::Respond),
+        "attach" => requests::attach_of(wire).map(Command::Attach),
+        "detach" => Ok(Command::Detach(Detach { device: requests::device_of(&wire)? })),
         "close" => Ok(Command::Close),
         "ping" => Ok(Command::Ping),
         "" => Err(bad_command(format!("it has no `type`; add one of {COMMANDS}"))),
@@ -359,6 +361,10 @@ pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8
         },
         Command::Request(request) => requests::wire_request(id, request, &mut encoded),
         Command::Respond(respond) => requests::wire_respond(id, respond, &mut encoded),
+        Command::Attach(attach) => requests::wire_attach(id, attach),
+        Command::Detach(Detach { device }) => {
+            WireCommand { device: Some((&**device).into()), ..wire_command(id, "detach") }
+        }
         Command::Close => wire_command(id, "close"),
         Command::Ping => wire_command(id, "ping"),
     };

@@ -124,6 +124,13 @@ fn wire_event(event: &Event) -> WireEvent<'_> {
         Event::Responded { id, count, missing } => {
             WireEvent { count: Some(*count), missing: Some(*missing), ..of(id) }
         }
+        Event::Attached { id, device } => WireEvent { device: Some((&**device).into()), ..of(id) },
+        Event::Detached { id, device, refusal } => WireEvent {
+            device: Some((&**device).into()),
+            code: refusal.as_ref().map(|refusal| refusal.code.number()),
+            error: refusal.as_ref().map(|refusal| refusal.text.as_str().into()),
+            ..of(id)
+        },
         Event::Pong { id } => of(id),
         Event::Closing { refusal, retry_after_ms } => WireEvent {
             code: Some(refusal.code.number()),
@@ -267,6 +274,15 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
         },
         "refused" => Event::Refused { id, refusal: refusal(wire.code, wire.error)? },
         "acknowledged" => Event::Acknowledged { id },
+        "attached" => Event::Attached { id, device: wire.device?.as_ref().into() },
+        "detached" => Event::Detached {
+            id,
+            device: wire.device?.as_ref().into(),
+            refusal: match wire.code {
+                Some(code) => Some(refusal(Some(code), wire.error)?),
+                None => None,
+            },
+        },
         "pong" => Event::Pong { id },
         "closing" => Event::Closing {
             refusal: refusal(wire.code, wire.error)?,

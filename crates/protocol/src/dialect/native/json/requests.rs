@@ -7,8 +7,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{
-    Asked, Code, CommandId, Handle, Limits, Payload, PayloadKind, Recipients, Refusal, Request,
-    Respond, Response, TopicName,
+    Asked, Attach, Code, CommandId, Handle, Limits, Payload, PayloadKind, Recipients, Refusal,
+    Request, Respond, Response, TopicName,
 };
 
 use super::super::wire::{WireCommand, WireEvent, WireFrom};
@@ -79,6 +79,29 @@ pub fn timeout_of(timeout_ms: Option<u64>, limits: &Limits) -> Result<Duration, 
         "`timeout_ms` is not from 1 to request_timeout_ms_max, {}; give one that is",
         timeout_max.as_millis()
     )))
+}
+
+/// The device that a command is about.
+pub(super) fn device_of(wire: &WireCommand<'_>) -> Result<Arc<str>, Refusal> {
+    let missing = || bad_command("it is about one `device`, APPLICATION/DEVICE; add it".into());
+    wire.device.as_deref().map(Arc::from).ok_or_else(missing)
+}
+
+pub(super) fn attach_of(wire: WireCommand<'_>) -> Result<Attach, Refusal> {
+    Ok(Attach {
+        device: device_of(&wire)?,
+        authorization: wire.authorization.as_deref().map(Box::from),
+        info: wire.info.map(|info| info.get().into()),
+    })
+}
+
+pub(super) fn wire_attach(id: Option<u64>, attach: &Attach) -> WireCommand<'_> {
+    WireCommand {
+        device: Some((&*attach.device).into()),
+        authorization: attach.authorization.as_deref().map(Cow::Borrowed),
+        info: attach.info.as_deref().and_then(|info| serde_json::from_str(info).ok()),
+        ..wire_command(id, "attach")
+    }
 }
 
 pub(super) fn respond_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Respond, Refusal> {
