@@ -33,6 +33,6 @@ pub use moment::Moment;
 pub use policy::{AckLevel, Conflation, Lagged, PolicyRule, Rates, TopicPolicy};
 pub use position::{Epoch, Position, Sequence};
 pub use publication::{Draft, Payload, PayloadKind, PayloadKindError, Publication};
-pub use request::{Asked, Handle, Recipients, Request, Respond, Response, Unhandle};
+pub use request::{Asked, Capacity, Handle, Recipients, Request, Respond, Response, Unhandle};
 pub use selector::{Selector, SelectorError};
 pub use topic::{TopicName, TopicNameError};

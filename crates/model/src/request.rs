@@ -10,8 +10,17 @@ use crate::{CommandId, Payload, Selector, TopicName};
 pub struct Handle {
     /// The topics whose requests it answers.
     pub selectors: Vec<Selector>,
-    /// How many may be open with its session at a time.
+    /// What its session takes of all that it handles.
+    pub capacity: Capacity,
+}
+
+/// What a session takes of the requests that it handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// How many may be open with it at a time.
     pub concurrency: usize,
+    /// Bytes that the payload of one may have, if fewer than of any payload.
+    pub payload_bytes_max: Option<usize>,
 }
 
 /// A wish to answer them no more.

@@ -75,7 +75,7 @@ impl<I: Io> Shard<I> {
         id: Option<CommandId>,
         wanted: Handle,
     ) -> Result<(), Refusal> {
-        let Handle { selectors, concurrency } = wanted;
+        let Handle { selectors, capacity } = wanted;
         if let Some(refused) = selectors.iter().find(|it| !principal.may(Action::Handle, it)) {
             let text = format!(
                 "cannot handle `{refused}`: {} may not handle all of it; present a token that may, or use a \
@@ -107,7 +107,7 @@ impl<I: Io> Shard<I> {
         };
         let registrations = selectors.iter().map(registration).collect();
         let now = self.now.elapsed;
-        self.requests_under_way.register(registrations, concurrency, now)?;
+        self.requests_under_way.register(registrations, capacity, now)?;
         let handling = self.handling.all.entry(socket.0).or_default();
         handling.selectors.extend(selectors.iter().cloned());
         handling.waiting.push((id, selectors));

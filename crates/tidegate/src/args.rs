@@ -247,6 +247,9 @@ pub(crate) struct HandleArgs {
     /// Requests that may be open, so commands that run, at a time.
     #[arg(long, default_value_t = 16)]
     pub concurrency: usize,
+    /// Bytes that the payload of a request may have; the server's limit unless set.
+    #[arg(long, value_name = "BYTES")]
+    pub payload_bytes_max: Option<usize>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use client::{Ticket, Update};
-use model::{Asked, Handle, Limits, Payload, Selector};
+use model::{Asked, Capacity, Handle, Limits, Payload, Selector};
 
 use crate::args::{HandleArgs, Remote};
 use crate::payload::{Said, kind_of};
@@ -29,7 +29,8 @@ pub(crate) fn handle(remote: &Remote, args: &HandleArgs) -> Outcome {
         .collect::<Result<_, _>>()
         .map_err(|error| (Failure::Refused, error.to_string()))?;
     let mut client = connect(remote)?;
-    client.handle(Handle { selectors, concurrency: args.concurrency });
+    let (concurrency, payload_bytes_max) = (args.concurrency, args.payload_bytes_max);
+    client.handle(Handle { selectors, capacity: Capacity { concurrency, payload_bytes_max } });
     let (answers, answered) = channel();
     let mut running = 0;
     loop {

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Asked, Code, Limits, Refusal, Request, Respond, Selector};
+use model::{Asked, Capacity, Code, Limits, Refusal, Request, Respond, Selector};
 use slab::Slab;
 
 use self::handlers::Handlers;
@@ -73,8 +73,8 @@ pub struct Requests<A> {
     handlers: Handlers,
     /// How many shards are yet to know of a registration, by its connection.
     registering: Vec<(u32, u32, usize)>,
-    /// How many requests may be open with each session that handles something.
-    concurrency: HashMap<u32, usize>,
+    /// What each session takes that handles something.
+    capacities: HashMap<u32, Capacity>,
     /// How many devices each session has that has some.
     devices: HashMap<u32, usize>,
     pending: Slab<Pending<A>>,
@@ -95,7 +95,7 @@ impl<A: Clone> Requests<A> {
             limits,
             handlers: Handlers::default(),
             registering: Vec::new(),
-            concurrency: HashMap::new(),
+            capacities: HashMap::new(),
             devices: HashMap::new(),
             pending: Slab::new(),
             generations: 0,
@@ -140,7 +140,7 @@ impl<A: Clone> Requests<A> {
     pub fn register(
         &mut self,
         registrations: Vec<Registration>,
-        concurrency: usize,
+        capacity: Capacity,
         now: Duration,
     ) -> Result<(), Refusal> {
         if self.handlers.len() + registrations.len() > self.limits.handlers_max {
@@ -153,7 +153,7 @@ impl<A: Clone> Requests<A> {
         }
         let Some(Registration { link, serial, .. }) = registrations.first() else { return Ok(()) };
         let (link, serial) = (*link, *serial);
-        self.concurrency.insert(link, concurrency);
+        self.capacities.insert(link, capacity);
         let waits = registrations.len() * usize::from(self.shard_count);
         self.registering.push((link, serial, waits));
         for registration in registrations {
@@ -184,7 +184,7 @@ impl<A: Clone> Requests<A> {
 
     /// Hears that a connection of this shard ended that may have had requests.
     pub fn handle_gone(&mut self, link: u32, now: Duration) {
-        self.concurrency.remove(&link);
+        self.capacities.remove(&link);
         self.registering.retain(|(known, ..)| *known != link);
         for number in self.open.numbers_of(link) {
             let Some(open) = self.open.remove(number) else { continue };
@@ -377,16 +377,24 @@ impl<A: Clone> Requests<A> {
     /// device.
     fn capacity_of(&self, link: u32) -> usize {
         let of_device = self.limits.device_requests_max;
-        match (self.concurrency.get(&link), self.devices.get(&link)) {
+        let handled = self.capacities.get(&link).map(|capacity| capacity.concurrency);
+        match (handled, self.devices.get(&link)) {
             (None, None) => of_device,
-            (handled, devices) => {
-                handled.copied().unwrap_or(0) + devices.copied().unwrap_or(0) * of_device
-            }
+            (handled, devices) => handled.unwrap_or(0) + devices.copied().unwrap_or(0) * of_device,
         }
     }
 
     fn handle_ask(&mut self, ask: Ask, now: Duration) {
         let Ask { ticket, link, serial, topic, payload, due, session, principal } = ask;
+        let bytes_max = self.capacities.get(&link).and_then(|capacity| capacity.payload_bytes_max);
+        if let Some(bytes_max) = bytes_max.filter(|bytes_max| payload.bytes().len() > *bytes_max) {
+            let text = format!(
+                "cannot have it answered: the payload has {} bytes, and whoever handles this takes {bytes_max}; \
+                 send less at a time",
+                payload.bytes().len()
+            );
+            return self.settle(ticket, Outcome::refused(Code::PayloadTooLarge, text), now);
+        }
         let is_full = self.open.count_of(link) >= self.capacity_of(link)
             || self.open.len() >= self.limits.requests_open_max;
         if is_full {

@@ -71,6 +71,7 @@ impl Node {
     }
 
     fn register(&mut self, shard: usize, link: u32, concurrency: usize) {
+        let capacity = Capacity { concurrency, payload_bytes_max: None };
         let registration = Registration {
             shard: ShardIndex(shard as u16),
             link,
@@ -80,9 +81,7 @@ impl Node {
             principal: "p".into(),
             client: None,
         };
-        self.shards[shard]
-            .register(vec![registration], concurrency, self.now)
-            .expect("within limits");
+        self.shards[shard].register(vec![registration], capacity, self.now).expect("within limits");
         self.run();
     }
 

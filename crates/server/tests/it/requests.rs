@@ -70,6 +70,23 @@ fn what_can_go_wrong_has_codes_of_its_own() {
 }
 
 #[test]
+fn a_handler_says_how_large_a_request_may_be() {
+    on_all_layouts(|node| {
+        let mut peer = node.socket();
+        let handle =
+            |bytes: u64| json!({"id":1,"type":"handle","topic":"small","payload_bytes_max":bytes});
+        assert_eq!(peer.ask(&handle(0))["code"], 4200);
+        assert_eq!(peer.ask(&handle(1 << 40))["code"], 4200);
+        assert_eq!(peer.ask(&handle(4))["type"], "handling");
+        let mut caller = node.socket();
+        assert_eq!(caller.ask(&request(1, "small", 12_345))["code"], 4205);
+        caller.say(&request(2, "small", 1_234));
+        answer(&mut peer, &json!(true));
+        assert_eq!(caller.hear()["id"], 2);
+    });
+}
+
+#[test]
 fn a_session_waits_for_so_many_answers_at_a_time() {
     let node = Node::start("[engine]\nshards = 2\n[limits]\nrequests_per_session_max = 2\n");
     let mut peer = handler(&node, "slow", 8);

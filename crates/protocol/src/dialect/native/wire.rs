@@ -72,6 +72,8 @@ pub(super) struct WireCommand<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload_bytes_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,

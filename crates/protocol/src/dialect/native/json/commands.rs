@@ -352,7 +352,8 @@ pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8
         },
         Command::Handle(handle) => WireCommand {
             topics: Some(handle.selectors.iter().map(|s| s.as_str().into()).collect()),
-            concurrency: Some(handle.concurrency as u64),
+            concurrency: Some(handle.capacity.concurrency as u64),
+            payload_bytes_max: handle.capacity.payload_bytes_max.map(|bytes| bytes as u64),
             ..wire_command(id, "handle")
         },
         Command::Unhandle(unhandle) => WireCommand {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{
-    Asked, Attach, Code, CommandId, Handle, Limits, Payload, PayloadKind, Recipients, Refusal,
-    Request, Respond, Response, TopicName,
+    Asked, Attach, Capacity, Code, CommandId, Handle, Limits, Payload, PayloadKind, Recipients,
+    Refusal, Request, Respond, Response, TopicName,
 };
 
 use super::super::wire::{WireCommand, WireEvent, WireFrom};
@@ -20,17 +20,17 @@ const USUAL_CONCURRENCY: u64 = 64;
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn handle_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Handle, Refusal> {
-    let selectors = selectors_of(wire, limits)?;
-    let concurrency = usize::try_from(wire.concurrency.unwrap_or(USUAL_CONCURRENCY));
-    let concurrency_max = limits.handler_concurrency_max;
-    match concurrency {
-        Ok(concurrency) if (1..=concurrency_max).contains(&concurrency) => {
-            Ok(Handle { selectors, concurrency })
-        }
-        _ => Err(bad_command(format!(
-            "`concurrency` is not from 1 to handler_concurrency_max, {concurrency_max}; give one that is"
-        ))),
-    }
+    let within = |name: &str, wanted: u64, max: usize| {
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let why = || bad_command(format!("`{name}` is not from 1 to {max}; give one that is"));
+        (1..=max).contains(&wanted).then_some(wanted).ok_or_else(why)
+    };
+    let concurrency = wire.concurrency.unwrap_or(USUAL_CONCURRENCY);
+    let concurrency = within("concurrency", concurrency, limits.handler_concurrency_max)?;
+    let bytes_max = |bytes| within("payload_bytes_max", bytes, limits.payload_bytes_max);
+    let payload_bytes_max = wire.payload_bytes_max.map(bytes_max).transpose()?;
+    let capacity = Capacity { concurrency, payload_bytes_max };
+    Ok(Handle { selectors: selectors_of(wire, limits)?, capacity })
 }
 
 pub(super) fn request_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Request, Refusal> {
