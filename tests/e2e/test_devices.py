@@ -18,7 +18,7 @@ import urllib.parse
 import httpx
 import pytest
 from test_named import Server
-from test_native import free_port
+from test_native import PROGRAM, free_port
 from websockets.sync.client import connect
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples/devices"
@@ -449,6 +449,21 @@ def test_a_gateway_attaches_devices_on_its_session_and_a_device_takes_one_over(s
             assert reader.presence_of("g1") == "detached"
             gateway.close()
             assert reader.presence_of("g2") == "detached"
+
+
+def test_a_command_is_a_device(server, tmp_path):
+    url = f"ws://127.0.0.1:{server.port}"
+    command = [PROGRAM, "--server", url, "handle", "--device", "meters/cli", "--exec", "rev"]
+    device = Program(server, "cli", command, tmp_path)
+    try:
+        assert ask(server, "cli", b"hello").text == "olleh"
+        with Device(server, "cli") as other:
+            assert device.process.wait(SECONDS) != 0, "another has its name"
+            with asking(server, "cli", b"hello") as answer:
+                other.answer(lambda asked: asked)
+            assert answer.result().text == "hello"
+    finally:
+        device.end()
 
 
 def test_a_device_finds_the_longest_silence_that_gets_through(server, tmp_path):

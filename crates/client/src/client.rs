@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use model::{
-    Acknowledge, Asked, Code, Command, CommandId, Draft, Event, Handle, HistoryQuery, Payload,
-    Position, Publish, Refusal, Request, Respond, Subscribe, SubscriberName, TopicName,
+    Acknowledge, Asked, Attach, Code, Command, CommandId, Draft, Event, Handle, HistoryQuery,
+    Payload, Position, Publish, Refusal, Request, Respond, Subscribe, SubscriberName, TopicName,
 };
 use protocol::native::{ServerRecord, binary, check_payload};
 
@@ -13,7 +13,7 @@ use crate::backoff::Backoff;
 use crate::calls::{AfterBreak, Calls};
 use crate::connection::Connection;
 use crate::errors::{ClientError, ErrorCode};
-use crate::handlings::{HandlingId, Handlings, Refused, Ticket};
+use crate::handlings::{HandlingId, Handlings, Refused, Ticket, Wanted};
 use crate::nodes::{After, Nodes};
 use crate::options::ClientOptions;
 use crate::subscriptions::{SubscriptionId, SubscriptionState, Subscriptions};
@@ -216,7 +216,15 @@ impl Client {
 
     /// Answers requests, now and after every break: each comes as `Update::Asked`, for [`Client::respond`].
     pub fn handle(&mut self, handle: Handle) -> HandlingId {
-        let id = self.handlings.add(handle);
+        let id = self.handlings.add(Wanted::Topics(handle));
+        self.drive();
+        id
+    }
+
+    /// Is asked as a device, now and after every break, as with [`Client::handle`]. When another connection attaches under
+    /// its name, `Update::HandlingEnded` says so.
+    pub fn attach(&mut self, attach: Attach) -> HandlingId {
+        let id = self.handlings.add(Wanted::Device(attach));
         self.drive();
         id
     }
@@ -394,7 +402,15 @@ impl Client {
                 }
             }
             Event::Refused { id, refusal } => self.handle_refused(id, refusal),
-            Event::Handling { id, .. } => self.handlings.handle_handling(id),
+            Event::Handling { id, .. } | Event::Attached { id, .. } => {
+                self.handlings.handle_handling(id);
+            }
+            Event::Detached { device, refusal: Some(refusal), .. } => {
+                if let Some(of) = self.handlings.handle_detached(&device) {
+                    let refusal = refusal.into();
+                    self.updates.push_back(Update::HandlingEnded { of, refusal });
+                }
+            }
             Event::Request(asked) => self.handle_request(asked),
             Event::Lag { ms } => self.updates.push_back(Update::Lag(ms)),
             Event::Closing { refusal, retry_after_ms } => {

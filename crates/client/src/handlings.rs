@@ -1,4 +1,5 @@
-//! What a client handles: topics whose requests it answers. docs/protocol.md, section 7b. Pure.
+//! What a client answers requests to: topics that it handles, and devices that it attaches. docs/protocol.md, section 7b;
+//! docs/devices.md, section 7. Pure.
 //!
 //! A handling outlives connections: it is asked for again on each. What was asked over an old one is not
 //! answered any more.
@@ -6,7 +7,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use model::{Advice, Command, CommandId, Handle, Refusal, Selector, Unhandle};
+use model::{Advice, Attach, Command, CommandId, Detach, Handle, Refusal, Unhandle};
 
 use crate::backoff::Backoff;
 
@@ -21,9 +22,32 @@ pub struct Ticket {
     pub(crate) request: u64,
 }
 
+/// What is answered.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    Topics(Handle),
+    Device(Attach),
+}
+
+impl Wanted {
+    fn command(&self) -> Command {
+        match self {
+            Self::Topics(handle) => Command::Handle(handle.clone()),
+            Self::Device(attach) => Command::Attach(attach.clone()),
+        }
+    }
+
+    fn end(self) -> Command {
+        match self {
+            Self::Topics(handle) => Command::Unhandle(Unhandle { selectors: handle.selectors }),
+            Self::Device(attach) => Command::Detach(Detach { device: attach.device }),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Handling {
-    wanted: Handle,
+    wanted: Wanted,
     asked_as: Option<CommandId>,
     is_live: bool,
     due_at: Option<Instant>,
@@ -33,7 +57,7 @@ struct Handling {
 #[derive(Debug)]
 enum Wish {
     Ask(HandlingId),
-    Drop(Vec<Selector>),
+    End(Command),
 }
 
 /// All handlings of one client.
@@ -60,7 +84,7 @@ pub(crate) enum Refused {
 
 impl Handlings {
     /// Adds one. It is asked for when there is a connection.
-    pub(crate) fn add(&mut self, wanted: Handle) -> HandlingId {
+    pub(crate) fn add(&mut self, wanted: Wanted) -> HandlingId {
         let id = HandlingId(self.next_id);
         self.next_id += 1;
         let backoff = Backoff::new(id.0);
@@ -77,7 +101,7 @@ impl Handlings {
         let Some(ended) = self.all.remove(&id) else { return false };
         self.wishes.retain(|wish| !matches!(wish, Wish::Ask(known) if *known == id));
         if ended.is_live || ended.asked_as.is_some() {
-            self.wishes.push_back(Wish::Drop(ended.wanted.selectors));
+            self.wishes.push_back(Wish::End(ended.wanted.end()));
         }
         true
     }
@@ -147,6 +171,17 @@ impl Handlings {
         }
     }
 
+    /// Notes that another connection has a device's name now; answers which handling that ends.
+    pub(crate) fn handle_detached(&mut self, device: &str) -> Option<HandlingId> {
+        let is_it = |known: &Handling| match &known.wanted {
+            Wanted::Device(attach) => known.is_live && *attach.device == *device,
+            Wanted::Topics(_) => false,
+        };
+        let id = self.all.iter().find(|(_, known)| is_it(known)).map(|(id, _)| *id)?;
+        self.all.remove(&id);
+        Some(id)
+    }
+
     /// Notes that a request came; answers what it is to be answered by.
     pub(crate) fn handle_request(&mut self, request: u64) -> Ticket {
         self.open.insert(request);
@@ -161,11 +196,11 @@ impl Handlings {
     /// What to say next, under the number `as_id`.
     pub(crate) fn poll_command(&mut self, as_id: CommandId) -> Option<Command> {
         match self.wishes.pop_front()? {
-            Wish::Drop(selectors) => Some(Command::Unhandle(Unhandle { selectors })),
+            Wish::End(command) => Some(command),
             Wish::Ask(id) => {
                 let known = self.all.get_mut(&id)?;
                 known.asked_as = Some(as_id);
-                Some(Command::Handle(known.wanted.clone()))
+                Some(known.wanted.command())
             }
         }
     }

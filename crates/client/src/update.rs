@@ -94,7 +94,7 @@ pub enum Update {
         /// The request.
         asked: Asked,
     },
-    /// The server refused a handling.
+    /// The server refused a handling or a device, or another connection has the device's name now.
     HandlingEnded {
         /// Which one.
         of: HandlingId,

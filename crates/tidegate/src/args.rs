@@ -237,8 +237,14 @@ pub(crate) struct RequestArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct HandleArgs {
     /// Topics or patterns (`+` one level, `#` the rest).
-    #[arg(required = true)]
+    #[arg(required_unless_present = "device")]
     pub selectors: Vec<String>,
+    /// Be this device, APPLICATION/DEVICE, instead of topics or beside them.
+    #[arg(long)]
+    pub device: Option<String>,
+    /// The device's key; without, the token must be one that may handle `devices/APPLICATION/DEVICE`.
+    #[arg(long, env = "TIDEGATE_KEY", hide_env_values = true)]
+    pub key: Option<String>,
     /// A shell command, run for each request: it reads the payload on standard input, and what it prints is the
     /// answer. TIDEGATE_TOPIC and TIDEGATE_PRINCIPAL say what and who. One that fails declines, with what it printed
     /// on standard error.

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use client::{Ticket, Update};
-use model::{Asked, Capacity, Handle, Limits, Payload, Selector};
+use model::{Asked, Attach, Capacity, Handle, Limits, Payload, Selector};
 
 use crate::args::{HandleArgs, Remote};
 use crate::payload::{Said, kind_of};
@@ -30,7 +30,13 @@ pub(crate) fn handle(remote: &Remote, args: &HandleArgs) -> Outcome {
         .map_err(|error| (Failure::Refused, error.to_string()))?;
     let mut client = connect(remote)?;
     let (concurrency, payload_bytes_max) = (args.concurrency, args.payload_bytes_max);
-    client.handle(Handle { selectors, capacity: Capacity { concurrency, payload_bytes_max } });
+    if !selectors.is_empty() {
+        client.handle(Handle { selectors, capacity: Capacity { concurrency, payload_bytes_max } });
+    }
+    if let Some(device) = &args.device {
+        let authorization = args.key.as_ref().map(|key| format!("Bearer {key}").into());
+        client.attach(Attach { device: device.as_str().into(), authorization, info: None });
+    }
     let (answers, answered) = channel();
     let mut running = 0;
     loop {
