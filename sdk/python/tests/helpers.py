@@ -28,6 +28,12 @@ async def enters(client: Client, state: str) -> None:
         off()
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    """Returns when something holds that nobody tells: looks again and again, as long as the test may take."""
+    while not holds():
+        await asyncio.sleep(0.005)
+
+
 def errors_of(client: Client) -> list[TidegateError]:
     """The errors with which connections end from now on."""
     errors: list[TidegateError] = []

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
 import pytest
 
-from helpers import SHORT, enters, refused
+from helpers import SHORT, enters, refused, until
 from tidegate import Client, Reply, Request, Response, TidegateError, TransportHandlers
+from tidegate.handlings import HandlingChange, Handlings
 from tidegate.selector import rank
 
 
@@ -86,6 +88,24 @@ class Wires:
 async def slow(request: Request) -> Any:
     await asyncio.sleep(0)
     return {"got": request.data}
+
+
+class Held:
+    """A handler that does not answer until it may."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.may_end = asyncio.Event()
+        self.is_cancelled = False
+
+    async def __call__(self, request: Request) -> str:
+        self.count += 1
+        try:
+            await self.may_end.wait()
+        except asyncio.CancelledError:
+            self.is_cancelled = True
+            raise
+        return "late"
 
 
 ANSWERS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -167,23 +187,18 @@ async def test_an_answer_that_the_server_refuses_is_an_error_for_whoever_asked(c
 
 async def test_registrations_are_renewed_after_a_break_and_late_answers_go_nowhere() -> None:
     async with Wires() as wires:
-        may_end = asyncio.Event()
-
-        async def wait(request: Request) -> str:
-            await may_end.wait()
-            return "late"
-
-        handling = wires.client.handle("orders/#", wait)
+        held = Held()
+        handling = wires.client.handle("orders/#", held)
         await handling.ready()
         wires.wire.ask(1)
-        await asyncio.sleep(0.01)
+        await until(lambda: held.count == 1)
         await wires.break_and_come_back()
         await handling.ready()
         assert [asked["topics"] for asked in wires.wire.of("handle")] == [["orders/#"]]
         # The new connection numbers its requests anew: an answer to the old one must not go to this one.
         wires.wire.ask(2)
-        await asyncio.sleep(0.01)
-        may_end.set()
+        await until(lambda: held.count == 2)
+        held.may_end.set()
         assert [told["request"] for told in await wires.wire.next_of("respond")] == [2]
 
 
@@ -202,24 +217,52 @@ def test_selectors_are_ranked_level_by_level() -> None:
     assert sorted(selectors, key=rank) == ["a/b/c", "a/b/+", "a/b/#", "a/+/c", "a/#", "+/b/c", "#"]
 
 
-async def test_what_is_ended_is_cancelled_told_and_free_to_be_handled_again() -> None:
+async def test_what_is_ended_still_answers_what_it_was_asked_and_is_free_to_be_handled_again() -> None:
     async with Wires() as wires:
-        async def wait(request: Request) -> None:
-            await asyncio.sleep(60)
-
-        with wires.client.handle("orders/new", wait) as handling:
+        held = Held()
+        with wires.client.handle("orders/new", held) as handling:
             await handling.ready()
             with pytest.raises(TidegateError, match="does already") as twice:
-                wires.client.handle(["a", "orders/new"], wait)
+                wires.client.handle(["a", "orders/new"], held)
             assert twice.value.code == 4905
             wires.wire.ask(1)
-            await asyncio.sleep(0.01)
-        assert "handler was ended" in (await wires.wire.next_of("respond"))[0]["error"]
-        assert [told["topics"] for told in wires.wire.of("unhandle")] == [["orders/new"]]
+            await until(lambda: held.count == 1)
         assert (handling.state, (await refused(handling.ready())).code) == ("ended", 4901)
         wires.wire.ask(2)
-        assert "just been ended" in (await wires.wire.next_of("respond", count=2))[1]["error"]
-        wires.client.handle("orders/new", wait)
+        [ended] = await wires.wire.next_of("respond")
+        assert ended["request"] == 2 and "just been ended" in ended["error"]
+        assert [told["topics"] for told in wires.wire.of("unhandle")] == [["orders/new"]]
+        wires.client.handle("orders/new", held)
+        held.may_end.set()
+        answered = (await wires.wire.next_of("respond", count=2))[1]
+        assert (answered["request"], answered["data"]) == (1, "late")
+        await handling.wait_closed()
+
+
+async def test_a_client_that_is_closed_cancels_its_handlers_also_of_what_has_ended() -> None:
+    async with Wires() as wires:
+        ended, going_on = Held(), Held()
+        with wires.client.handle("orders/new", ended) as handling:
+            await handling.ready()
+            wires.wire.ask(1)
+            await until(lambda: ended.count == 1)
+        await wires.client.handle("orders/old", going_on).ready()
+        wires.wire.ask(2, "orders/old")
+        await until(lambda: going_on.count == 1)
+        wires.client.close()
+        await wires.client.wait_closed()
+        assert (ended.is_cancelled, going_on.is_cancelled) == (True, True)
+        assert wires.wire.of("respond") == [] and not wires.client._handlers
+
+
+def test_what_was_asked_is_not_told_after_everything_has_ended() -> None:
+    handlings = Handlings(itertools.count(1).__next__, SHORT, lambda: 0.5)
+    handlings.add(["a"], None)
+    handlings.handle_connected()
+    handlings.handle_event({"type": "request", "request": 1, "topic": "a"}, 0)
+    handlings.remove_all()
+    told = [news.what for news in iter(handlings.poll_news, None)]
+    assert told == [HandlingChange("asked"), HandlingChange("ended")]
 
 
 @pytest.mark.parametrize(("code", "state"), [(4301, "ended"), (4101, "live")])

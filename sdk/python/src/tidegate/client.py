@@ -115,6 +115,8 @@ class Client(Core):
         self._connection.stop()
         self._subscriptions.remove_all()
         self._handlings.remove_all()
+        for handling in self._handlers.values():
+            handling._cancel()
         self._fail_waiting(error)
         self.drive()
 
@@ -276,7 +278,7 @@ class Client(Core):
         `handler`, plain or a coroutine, is called with each `Request`; what it returns is the answer: `bytes` as bytes,
         a `Reply` as that says, everything else as JSON. What it raises is told to whoever asked, in words; what is no
         `TidegateError` is reported here too. At most `concurrency` (64) requests are open at a time. When the
-        connection breaks, handlers run on, and their answers go nowhere.
+        connection breaks, handlers run on, and their answers go nowhere; when the client is closed they are cancelled.
 
         What the server refuses is told by `Handling.ready`, or the event `error`. Raises `TidegateError` if the client
         is closed (4901), or handles one of the selectors already (4905).

@@ -203,13 +203,17 @@ class Core:
             handling = self._handlers[told.of]
             handling._handle_told(told.what)
             if handling.state == "ended":
-                del self._handlers[told.of]
-                self._link.run(handling.wait_closed())
+                self._link.run(self._let_finish(told.of))
             return True
         if self._lags:
             self._emitter.emit("lag", self._lags.popleft())
             return True
         return self._calls.tell_next()
+
+    async def _let_finish(self, index: int) -> None:
+        """Forgets a handling that has ended, once no handler of it runs any more."""
+        await self._handlers[index].wait_closed()
+        del self._handlers[index]
 
     def _handle_change(self, change: ConnectionChange) -> None:
         if change.state == "connected":

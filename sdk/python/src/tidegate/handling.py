@@ -74,7 +74,7 @@ class Handling:
             self._waiters.discard(waiter)
 
     def unhandle(self) -> None:
-        """Ends it. What is being handled is cancelled, and whoever asked is told so."""
+        """Ends it: no more requests come. Those that are open are still answered; closing the client cancels them."""
         if self._state != "ended":
             self._owner.unhandle(self._index)
 
@@ -106,8 +106,6 @@ class Handling:
 
     def _handle_end(self, error: TidegateError | None) -> None:
         self._error = error
-        for task in self._tasks:
-            task.cancel()
         was_awaited = self._interrupt(error or _ended())
         if error is not None and not was_awaited:
             self._owner.report(error)
@@ -116,8 +114,13 @@ class Handling:
         """Fails those who wait for it; answers whether there were any."""
         return any([fail(waiter, error) for waiter in self._waiters])
 
+    def _cancel(self) -> None:
+        """Ends what it runs, because the client was closed: nobody waits for these answers."""
+        for task in self._tasks:
+            task.cancel()
+
     async def _serve(self, asked: Asked) -> None:
-        members: dict[str, object] = {"error": "cannot answer: the handler was ended; send it again"}
+        members: dict[str, object] = {"error": "cannot answer: the handler was cancelled; send it again"}
         try:
             members = await self._answer_of(asked)
         except TidegateError as error:

@@ -100,10 +100,11 @@ class Handlings:
         self._end(handling)
 
     def remove_all(self) -> None:
-        """Ends all of them."""
+        """Ends all of them. What was just asked is not told any more: nobody waits for the answer."""
         for handling in list(self._all.values()):
             self._end(handling)
         self._commands.clear()
+        self._news = deque(news for news in self._news if not isinstance(news.what, Asked))
 
     @property
     def wake_at(self) -> float | None:
