@@ -5,20 +5,36 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import Any
 
 from cable import Cable
-from helpers import Notes, client_of, enters
+from helpers import SHORT, Notes, client_of, enters, until
+from middlebox import HoldingMiddlebox, Middlebox
 from server import Server
-from tidegate import Client, Gap, Publication, Subscription, TidegateError, TransportName
+from tidegate import (
+    Client,
+    Gap,
+    Handling,
+    Publication,
+    Reply,
+    Request,
+    Subscription,
+    TidegateError,
+    TransportName,
+)
 
 Step = dict[str, Any]
 # Options of `subscribe` that the SDK calls as the protocol does.
 OPTIONS = ("positions", "conflation", "name", "interval_ms", "priority", "filter", "delta")
 
 STEP_SECONDS = 10
+
+# Networks of `connect`, and how long each way through them may take: a client that is held back waits for that.
+NETWORKS: dict[str, type[Cable]] = {"free": Cable, "no-websocket": Middlebox, "held-back": HoldingMiddlebox}
+NETWORK_TIMES = replace(SHORT, open_ms=4_000)
+EVERY_TRANSPORT: tuple[TransportName, ...] = ("websocket", "sse", "poll")
 
 
 async def run(scenario: dict[str, Any], transport: TransportName) -> None:
@@ -54,6 +70,23 @@ class Reading:
     notes: Notes
 
 
+class Handler:
+    """Handles requests as a step says, and counts them."""
+
+    def __init__(self, client: Client, step: Step) -> None:
+        self.asked = 0
+        self._answers: str = step["answers"]
+        self.handling: Handling = client.handle(step["selectors"], self._answer, concurrency=step.get("concurrency"))
+
+    async def _answer(self, request: Request) -> Reply:
+        self.asked += 1
+        if self._answers == "decline":
+            raise TidegateError(4221, "declined")
+        if self._answers == "never":
+            await asyncio.Event().wait()
+        return Reply(request.data, request.kind)
+
+
 class Runner:
     """One verb of the scenarios is one method."""
 
@@ -62,7 +95,9 @@ class Runner:
         self._transport = transport
         self._peers: dict[str, Peer] = {}
         self._readings: dict[str, Reading] = {}
-        self._publishes: dict[str, asyncio.Task[Any]] = {}
+        self._handlers: dict[str, Handler] = {}
+        # What was said, and is to be answered later.
+        self._said: dict[str, asyncio.Task[Any]] = {}
         # What `$name` stands for.
         self._captured: dict[str, Any] = {}
 
@@ -72,8 +107,8 @@ class Runner:
     async def end(self) -> None:
         for peer in self._peers.values():
             peer.client.close()
-        for publish in self._publishes.values():
-            publish.cancel()
+        for said in self._said.values():
+            said.cancel()
         for peer in self._peers.values():
             await peer.client.wait_closed()
             await peer.cable.close()
@@ -93,11 +128,14 @@ class Runner:
         await self._without_server(self._server.stop)
 
     async def do_connect(self, step: Step) -> None:
-        cable = await Cable.open(self._server.port)
+        cable = await NETWORKS[step.get("network", "free")].open(self._server.port)
+        way: dict[str, Any] = {"transports": (self._transport,)}
+        if "network" in step:
+            way = {"transports": EVERY_TRANSPORT, "times": NETWORK_TIMES}
         nodes = [cable.url if node == "server" else "ws://127.0.0.1:1" for node in step.get("nodes", ["server"])]
         tokens = list(step.get("tokens", []))
         token = (lambda refused: tokens.pop(0)) if tokens else step.get("token")
-        peer = Peer(client_of(nodes, token=token, transports=(self._transport,)), cable)
+        peer = Peer(client_of(nodes, token=token, **way), cable)
         self._peers[step["client"]] = peer
         await self._settle(peer.client.ready(), step)
         assert tokens == [], "not every token was asked for"
@@ -149,15 +187,10 @@ class Runner:
             data = base64.b64decode(step["base64"])
         else:
             data = step["data"]
-        publish = asyncio.ensure_future(self._peer(step).client.publish(step["topic"], data, **options))
-        if "as" not in step:
-            return await self._settle(publish, step)
-        self._publishes[step["as"]] = publish
-        # A task begins later: here it is said in the order of the steps.
-        await asyncio.sleep(0)
+        await self._say(self._peer(step).client.publish(step["topic"], data, **options), step)
 
     async def do_answered(self, step: Step) -> None:
-        await self._settle(self._publishes[step["of"]], step)
+        await self._settle(self._said[step["of"]], step)
 
     async def do_http_publish(self, step: Step) -> None:
         await asyncio.to_thread(self._server.publish, step["body"])
@@ -170,6 +203,35 @@ class Runner:
     async def do_acknowledge(self, step: Step) -> None:
         positions = self._replaced(step["positions"])
         await self._settle(self._peer(step).client.acknowledge(step["name"], positions), step)
+
+    async def do_handle(self, step: Step) -> None:
+        handler = self._handlers[step["as"]] = Handler(self._peer(step).client, step)
+        await self._settle(handler.handling.ready(), step)
+
+    async def do_handling(self, step: Step) -> None:
+        await self._handlers[step["handler"]].handling.ready()
+
+    async def do_unhandle(self, step: Step) -> None:
+        self._handlers[step["handler"]].handling.unhandle()
+
+    async def do_asked(self, step: Step) -> None:
+        handler = self._handlers[step["handler"]]
+        await until(lambda: handler.asked >= step["count"])
+
+    async def do_request(self, step: Step) -> None:
+        client, timeout = self._peer(step).client, step.get("timeout_ms", 10_000) / 1_000
+
+        async def ask() -> Any:
+            return (await client.request(step["topic"], step["data"], timeout=timeout, key=step.get("key"))).data
+
+        await self._say(ask(), step)
+
+    async def do_ping(self, step: Step) -> None:
+        await self._peer(step).client.ping()
+
+    async def do_expect_transport(self, step: Step) -> None:
+        actual = self._peer(step).client.transport
+        assert actual == step["transport"], f"it travels with {actual}"
 
     async def do_expect(self, step: Step) -> None:
         wanted = list(step["events"])
@@ -197,6 +259,15 @@ class Runner:
         for client in connected:
             await enters(client, "waiting")
 
+    async def _say(self, command: Coroutine[Any, Any, Any], step: Step) -> None:
+        """Waits for the answer to what is said, unless the step names it for later."""
+        said = asyncio.ensure_future(command)
+        if "as" not in step:
+            return await self._settle(said, step)
+        self._said[step["as"]] = said
+        # A task begins later: here it is said in the order of the steps.
+        await asyncio.sleep(0)
+
     async def _settle(self, awaitable: Awaitable[Any], step: Step) -> None:
         """Waits for the answer, or for the refusal that the step expects."""
         try:
@@ -208,7 +279,7 @@ class Runner:
             return
         assert "refused" not in step, f"expected {step['refused']}, got {answer}"
         if "answer" in step:
-            actual = asdict(answer)
+            actual = asdict(answer) if is_dataclass(answer) and not isinstance(answer, type) else answer
             assert self._matches(step["answer"], actual), f"expected {step['answer']}, got {actual}"
 
     def _replaced(self, value: Any) -> Any:

@@ -9,9 +9,6 @@ import pytest
 from conformance import known_verbs, run
 from tidegate import TransportName
 
-# What scenarios may need and this SDK's runner does not know yet.
-NOT_SPOKEN = ("requests", "fallback")
-
 SCENARIOS = sorted(Path(__file__).resolve().parents[2].glob("conformance/scenarios/*.json"))
 
 
@@ -20,20 +17,15 @@ def load(path: Path) -> dict[str, Any]:
     return scenario
 
 
-def test_there_are_scenarios_and_their_verbs_are_known() -> None:
-    assert len(SCENARIOS) >= 34
-    spoken = [each for each in map(load, SCENARIOS) if each.get("needs") not in NOT_SPOKEN]
-    verbs = {step["do"] for scenario in spoken for step in scenario["steps"]}
-    assert verbs <= known_verbs()
+def test_there_is_a_verb_for_every_step_and_a_step_for_every_verb() -> None:
+    assert len(SCENARIOS) >= 47
+    assert {step["do"] for path in SCENARIOS for step in load(path)["steps"]} == known_verbs()
 
 
 @pytest.mark.parametrize("transport", ["websocket", "sse", "poll"])
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 async def test_scenario(path: Path, transport: TransportName) -> None:
-    scenario = load(path)
-    if scenario.get("needs") in NOT_SPOKEN:
-        pytest.skip(f"the runner does not know {scenario['needs']}")
-    await run(scenario, transport)
+    await run(load(path), transport)
 
 
 async def test_a_scenario_that_does_not_hold_fails_with_its_step() -> None:
