@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 import zlib
@@ -124,6 +125,22 @@ def test_refused(code: int, expected: list[str], wake_at: float | None) -> None:
     driven.machine.handle_wake(1e9 if wake_at is None else wake_at)
     assert len(driven.commands()) == (0 if wake_at is None else 1)
     assert driven.machine.wake_at is None
+
+
+def piece(sequence: int, offset: int, text: str) -> Wire:
+    encoded = base64.b64encode(text.encode()).decode()
+    place = {"topic": "a/b", "sequence": sequence, "total": 6, "offset": offset}
+    return {"type": "fragment", **place, "kind": "text", "base64": encoded}
+
+
+def test_a_topic_that_is_described_again_between_the_pieces_of_a_publication_loses_none() -> None:
+    """The server does so when a reader falls far behind: it counts what it began to tell as told."""
+    driven = Driven()
+    index = driven.live(["a/+"], at("a/b", 0, 0), start="now")
+    driven.hear(piece(1, 0, "abc"), {"type": "topic", **at("a/b", 2, 1)}, publication("a/b", 2))
+    assert driven.news() == [] and driven.machine.positions(index) == {"a/b": place(0)}
+    driven.hear(piece(1, 3, "def"))
+    assert driven.news() == ['0 update a/b 1 "abcdef"', "0 update a/b 2 2"]
 
 
 def test_ended_by_the_server_because_its_reader_was_too_slow() -> None:

@@ -64,6 +64,11 @@ export class Payloads {
     return this.#values && this.#vcdiff?.sources;
   }
 
+  /** Whether pieces are still to come of something in `topic`: the server counts it as told. */
+  awaits(topic: string): boolean {
+    return this.#waiting.has(topic);
+  }
+
   /** Forgets what came of a topic. */
   forget(topic: string): void {
     this.#waiting.delete(topic);

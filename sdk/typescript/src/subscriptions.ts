@@ -182,7 +182,7 @@ export class Subscriptions {
         return this.#handleSubscribed(event);
       case "topic":
         this.#handleEpoch(event);
-        return this.#tell(event.topic, (tracker) => tracker.handleTopic(event));
+        return this.#tell(event.topic, (tracker) => tracker.handleTopic(event, this.#payloads.awaits(event.topic)));
       case "gap":
         this.#handleEpoch(event);
         return this.#handleArriving(event);
@@ -381,7 +381,7 @@ export class Subscriptions {
     this.#enter(subscription, "live");
     for (const topic of event.topics) {
       this.#handleEpoch(topic);
-      this.#push(subscription, subscription.tracker.handleTopic(topic));
+      this.#push(subscription, subscription.tracker.handleTopic(topic, this.#payloads.awaits(topic.topic)));
     }
     if (!subscription.selectors.some(isPattern)) return this.#place(subscription);
     if (this.#open.has(subscription)) this.#unsettled.add(subscription);
@@ -426,8 +426,8 @@ export class Subscriptions {
   #handleUnsubscribed(event: Event & { type: "unsubscribed" }): void {
     if (event.id !== undefined) return;
     const text =
-      `cannot keep the subscription to ${event.selectors.join(", ")}: this client lagged too far behind, and the ` +
-      'conflation is "unsubscribe"; read faster, or subscribe with the conflation "lagging"';
+      `cannot keep the subscription to ${event.selectors.join(", ")}: its reader is too slow; ` +
+      'read faster, or use the conflation "lagging"';
     const error = new TidegateError(4102, text);
     const ended = new Set(event.selectors.flatMap((selector) => [...this.#readers.with(selector)]));
     for (const subscription of ended) {

@@ -67,8 +67,7 @@ export class Tracker {
   constructor(wantsSnapshots: boolean, positions: Positions = {}) {
     this.#wantsSnapshots = wantsSnapshots;
     for (const [topic, { epoch, sequence }] of Object.entries(positions)) {
-      const place = { epoch, sequence, head: 0, wantsSnapshot: false, quietThrough: 0, isResuming: true };
-      this.#places.set(topic, place);
+      this.#places.set(topic, placeAt(epoch, sequence, 0, { isResuming: true }));
     }
   }
 
@@ -100,24 +99,20 @@ export class Tracker {
 
   /** Joins a reader that is at `position` in `topic`: what that one has no interest in is no gap here. */
   join(topic: string, position: Position, start: number): void {
-    this.#places.set(topic, {
-      epoch: position.epoch,
-      sequence: start,
-      head: position.sequence,
-      wantsSnapshot: this.#wantsSnapshots,
-      quietThrough: position.sequence,
-      isResuming: false,
-    });
+    const { epoch, sequence } = position;
+    this.#places.set(topic, placeAt(epoch, start, sequence, { wantsSnapshot: this.#wantsSnapshots, quietThrough: sequence }));
   }
 
-  /** Takes the place where the server starts to read a topic. */
-  handleTopic(wire: WireTopic): Told[] {
+  /**
+   * Takes the place where the server starts to read a topic. `isUnfinished` says that pieces are still to come of
+   * something before that place: it moves nothing then.
+   */
+  handleTopic(wire: WireTopic, isUnfinished: boolean): Told[] {
     const { topic, epoch, head, start, recovered } = wire;
     const place = this.#places.get(topic);
     if (place === undefined) {
       // Where nothing is to come but news, the first of it is no snapshot, even if the topic is described again before.
-      const fresh = { wantsSnapshot: this.#wantsSnapshots && start < head, quietThrough: 0, isResuming: false };
-      this.#places.set(topic, { epoch, sequence: start, head, ...fresh });
+      this.#places.set(topic, placeAt(epoch, start, head, { wantsSnapshot: this.#wantsSnapshots && start < head }));
       return [];
     }
     const told: Told[] = [];
@@ -129,11 +124,11 @@ export class Tracker {
       told.push({ type: "resumed", topic, recovered: !isAnew && recovered !== false, missed });
     }
     if (isAnew) {
-      Object.assign(place, { epoch, sequence: start, head, wantsSnapshot: false, quietThrough: 0 });
+      this.#places.set(topic, placeAt(epoch, start, head));
       told.push({ type: "gap", topic, epoch, to: start, reason: "epoch" });
     } else {
       place.head = Math.max(place.head, head);
-      place.sequence = Math.max(place.sequence, start);
+      if (!isUnfinished) place.sequence = Math.max(place.sequence, start);
     }
     return told;
   }
@@ -146,9 +141,9 @@ export class Tracker {
     const isSameLife = place.epoch === epoch;
     if (isSameLife && to <= place.sequence) return [];
     const from = isSameLife ? Math.max(wire.from ?? 0, place.sequence + 1) : undefined;
-    Object.assign(place, { epoch, sequence: to });
-    if (!isSameLife) Object.assign(place, { head: 0, wantsSnapshot: false, quietThrough: 0 });
-    else if (to <= place.quietThrough) return [];
+    if (isSameLife) place.sequence = to;
+    else this.#places.set(topic, placeAt(epoch, to, 0, { isResuming: place.isResuming }));
+    if (isSameLife && to <= place.quietThrough) return [];
     return [{ type: "gap", topic, epoch, ...(from !== undefined && { from }), to, reason }];
   }
 
@@ -163,4 +158,9 @@ export class Tracker {
     const { kind, data } = decodePayload(wire);
     return [{ type: "publication", topic, epoch: place.epoch, sequence, kind, data, isSnapshot }];
   }
+}
+
+/** A place that wants nothing but news, unless `more` says so. */
+function placeAt(epoch: string, sequence: number, head: number, more?: Partial<Place>): Place {
+  return { epoch, sequence, head, wantsSnapshot: false, quietThrough: 0, isResuming: false, ...more };
 }

@@ -59,6 +59,10 @@ class Payloads:
         self.deltas.clear()
         self._waiting.clear()
 
+    def is_unfinished(self, topic: str) -> bool:
+        """Whether pieces are still to come of something in `topic`: the server counts it as told."""
+        return topic in self._waiting
+
     def forget_unless(self, is_read: Callable[[str], bool]) -> None:
         """Forgets the pieces of topics that nobody reads any more: the rest of them does not come."""
         for topic in [topic for topic in self._waiting if not is_read(topic)]:

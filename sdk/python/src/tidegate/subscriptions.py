@@ -176,7 +176,8 @@ class Subscriptions:
             case "subscribed":
                 self._handle_subscribed(event)
             case "topic":
-                self._tell(event["topic"], lambda tracker: tracker.handle_topic(event))
+                is_unfinished = self._payloads.is_unfinished(event["topic"])
+                self._tell(event["topic"], lambda tracker: tracker.handle_topic(event, is_unfinished=is_unfinished))
             case "publication" | "delta" | "fragment" | "gap":
                 for whole in self._payloads.take(event):
                     self._handle_whole(whole)
@@ -280,8 +281,9 @@ class Subscriptions:
         subscription.was_live = True
         subscription.refusals = 0
         self._enter(subscription, "live")
-        for topic in event["topics"]:
-            self._push(subscription, subscription.tracker.handle_topic(topic))
+        for wire in event["topics"]:
+            is_unfinished = self._payloads.is_unfinished(wire["topic"])
+            self._push(subscription, subscription.tracker.handle_topic(wire, is_unfinished=is_unfinished))
 
     def _handle_whole(self, whole: Whole) -> None:
         if isinstance(whole, Broken):

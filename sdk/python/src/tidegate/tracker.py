@@ -119,8 +119,11 @@ class Tracker:
             quiet_through=position["sequence"],
         )
 
-    def handle_topic(self, wire: Event) -> list[Told]:
-        """Takes the place where the server starts to read a topic."""
+    def handle_topic(self, wire: Event, *, is_unfinished: bool = False) -> list[Told]:
+        """Takes the place where the server starts to read a topic.
+
+        `is_unfinished` says that pieces are still to come of something before that place: it moves nothing then.
+        """
         topic, epoch, head, start = wire["topic"], wire["epoch"], wire["head"], wire["start"]
         is_lost = wire.get("recovered") is False
         place = self._places.get(topic)
@@ -139,7 +142,8 @@ class Tracker:
             told.append(Gap(topic, epoch, from_=None, to=start, reason="epoch"))
         else:
             place.head = max(place.head, head)
-            place.sequence = max(place.sequence, start)
+            if not is_unfinished:
+                place.sequence = max(place.sequence, start)
         return told
 
     def handle_gap(self, wire: Event) -> list[Told]:
