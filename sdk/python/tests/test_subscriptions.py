@@ -168,6 +168,14 @@ def test_the_snapshot_is_what_was_there_before_everything_else_is_an_update() ->
     assert driven.news() == ["0 snapshot a/x 5 5", "0 update a/x 6 6", "0 update a/new 1 1"]
 
 
+def test_news_is_no_snapshot_because_its_topic_was_described_again_before() -> None:
+    driven = Driven()
+    driven.live(["a/+"])
+    driven.hear({"type": "topic", **at("a/new", 0, 0)}, {"type": "topic", **at("a/new", 2, 0)})
+    driven.hear(publication("a/new", 1), publication("a/new", 2))
+    assert driven.news() == ["0 update a/new 1 1", "0 update a/new 2 2"]
+
+
 def test_publications_of_a_history_are_no_snapshots() -> None:
     driven = Driven()
     driven.live(["a"], at("a", 5, 3), start={"last": 2})

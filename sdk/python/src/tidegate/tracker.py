@@ -128,7 +128,9 @@ class Tracker:
         is_lost = wire.get("recovered") is False
         place = self._places.get(topic)
         if place is None:
-            self._places[topic] = _Place(epoch, start, head, wants_snapshot=self._wants_snapshots)
+            # Where nothing is to come but news, the first of it is no snapshot, even if the topic is described again before.
+            wants_snapshot = self._wants_snapshots and start < head
+            self._places[topic] = _Place(epoch, start, head, wants_snapshot)
             return []
         told: list[Told] = []
         # A server that lost what it once told starts anew as well, whatever it calls its epoch.
