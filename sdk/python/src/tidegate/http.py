@@ -9,14 +9,14 @@ import asyncio
 import functools
 import json
 import ssl
-from abc import ABC, abstractmethod
-from collections import deque
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
+from .carrier import Carrier, Ended
 from .protocol import SOCKET_PATH
 from .transport import TransportHandlers
 from .waiting import race
@@ -29,15 +29,6 @@ END_SECONDS = 1.0
 
 TOLD_MAX = 100
 """Records that are told at a time: whoever reads them runs in between."""
-
-
-class Refused(Exception):
-    """The server, or something before it, answered with another status than it should."""
-
-    def __init__(self, code: int | None, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
 
 
 def http_url(address: str, path: str) -> str:
@@ -62,45 +53,23 @@ def _tls() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-class HttpTransport(ABC):
+class HttpTransport(Carrier):
     """One session over plain HTTP: a task that reads, and one that writes, one request after the other."""
 
-    name: str
     outlives_requests = False
     """Whether the session stays when its requests end."""
 
     def __init__(self, address: str, handlers: TransportHandlers, options: dict[str, Any]) -> None:
-        self._address = address
-        self._handlers = handlers
         # The connection's state machine watches over time and silence.
         self._options = {"timeout": None, **({} if "verify" in options else {"verify": _tls()}), **options}
-        self._is_closed = False
-        self.was_reached = False
-        self._outgoing: deque[str] = deque()
-        self._has_outgoing = asyncio.Event()
         self._key: str | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def send(self, text: str) -> None:
-        """Sends one command, after those before it."""
-        self._outgoing.append(text)
-        self._has_outgoing.set()
-
-    def close(self) -> None:
-        """Closes it; nothing is told any more."""
-        self._is_closed = True
-        self._task.cancel()
-
-    async def wait_closed(self) -> None:
-        """Waits until its sockets are closed."""
-        await asyncio.wait([self._task])
+        super().__init__(address, handlers)
 
     @abstractmethod
     async def _read(self, http: httpx.AsyncClient, hello: str) -> None:
         """Opens a session with `hello`, and tells what comes until it ends."""
 
-    async def _run(self) -> None:
-        code, text = None, ""
+    async def _carry(self) -> None:
         try:
             async with httpx.AsyncClient(**self._options) as http:
                 # The first request carries the first command: there is nothing to open before.
@@ -111,15 +80,9 @@ class HttpTransport(ABC):
                 except asyncio.CancelledError:
                     await self._end(http)
                     raise
-        except Refused as error:
-            self.was_reached = True
-            code, text = error.code, error.text
         except Exception as error:
             self.was_reached |= not isinstance(error, httpx.ConnectError)
-            text = f"cannot reach {self._address}: {error or type(error).__name__}; check that it is up, and the network"
-        if not self._is_closed:
-            self._is_closed = True
-            self._handlers.handle_close(code, text or f"cannot reach {self._address}: the response ended")
+            raise
 
     async def _end(self, http: httpx.AsyncClient) -> None:
         """Ends the session: one that is just not polled any more would count, and handle requests, for half a minute."""
@@ -166,11 +129,11 @@ class HttpTransport(ABC):
 
 
 async def check(answer: httpx.Response, status: int) -> None:
-    """Raises `Refused`, with the server's code and text if there are any, unless `answer` has that status."""
+    """Raises `Ended`, with the server's code and text if there are any, unless `answer` has that status."""
     if answer.status_code == status:
         return
     try:
         body = json.loads(await answer.aread())
-        raise Refused(int(body["code"]), str(body["error"]))
+        raise Ended(int(body["code"]), str(body["error"]))
     except (ValueError, TypeError, KeyError):
-        raise Refused(None, f"cannot connect: {answer.url.path} answered with the status {answer.status_code}") from None
+        raise Ended(None, f"cannot connect: {answer.url.path} answered with the status {answer.status_code}") from None

@@ -8,7 +8,8 @@ from typing import Any
 
 import httpx
 
-from .http import HttpTransport, Refused, check, http_url
+from .carrier import Ended
+from .http import HttpTransport, check, http_url
 from .transport import OpenTransport, TransportHandlers
 
 AGAIN_AFTER_SECONDS = (0.0, 0.25, 1.0)
@@ -57,7 +58,7 @@ class PollTransport(HttpTransport):
         *records, last = [line.decode() for line in body.split(b"\n") if line]
         polled = json.loads(last)
         if polled.get("type") != "polled":
-            raise Refused(None, f"cannot poll {self._address}: an answer came without its end")
+            raise Ended(None, f"cannot poll {self._address}: an answer came without its end")
         await self._tell(records)
         if not records:
             # A sign of life all the same.

@@ -6,7 +6,8 @@ from typing import Any
 
 import httpx
 
-from .http import HttpTransport, Refused, check, http_url
+from .carrier import Ended
+from .http import HttpTransport, check, http_url
 from .transport import OpenTransport, TransportHandlers
 
 
@@ -30,7 +31,7 @@ class SseTransport(HttpTransport):
         async with http.stream("POST", url, content=hello, headers=headers) as answer:
             await check(answer, 200)
             if not answer.headers.get("content-type", "").startswith("text/event-stream"):
-                raise Refused(None, f"cannot read {url}: something that is no Tidegate server answered")
+                raise Ended(None, f"cannot read {url}: something that is no Tidegate server answered")
             events = EventReader()
             async for chunk in answer.aiter_bytes():
                 await self._tell(events.take(chunk))

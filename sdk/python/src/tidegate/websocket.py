@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -12,6 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
+from .carrier import Carrier, Ended
 from .protocol import SOCKET_PATH, SUBPROTOCOL
 from .transport import OpenTransport, TransportHandlers
 
@@ -41,14 +41,12 @@ def web_socket_url(address: str) -> str:
     return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
 
 
-class WebSocketTransport:
+class WebSocketTransport(Carrier):
     """One WebSocket: a task that reads, and one that writes."""
 
     name = "websocket"
 
     def __init__(self, address: str, handlers: TransportHandlers, options: dict[str, Any]) -> None:
-        self._address = address
-        self._handlers = handlers
         # The connection's state machine watches over time and silence.
         self._options = {
             "subprotocols": [Subprotocol(SUBPROTOCOL)],
@@ -58,49 +56,26 @@ class WebSocketTransport:
             "max_size": None,
             **options,
         }
-        self._is_closed = False
-        self.was_reached = False
-        self._outgoing: deque[str] = deque()
-        self._has_outgoing = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        super().__init__(address, handlers)
 
-    def send(self, text: str) -> None:
-        """Sends one command, after those before it."""
-        self._outgoing.append(text)
-        self._has_outgoing.set()
-
-    def close(self) -> None:
-        """Closes it; nothing is told any more."""
-        self._is_closed = True
-        self._task.cancel()
-
-    async def wait_closed(self) -> None:
-        """Waits until the socket is closed, `CLOSE_SECONDS` at most."""
-        await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
-        code, text = None, ""
+    async def _carry(self) -> None:
         try:
             async with connect(web_socket_url(self._address), **self._options) as socket:
                 self.was_reached = True
                 self._handlers.handle_open()
-                await self._carry(socket)
+                await self._exchange(socket)
         except ConnectionClosed as error:
             if error.rcvd is not None:
-                code, text = error.rcvd.code, error.rcvd.reason
+                raise Ended(error.rcvd.code, error.rcvd.reason) from error
         except InvalidStatus as error:
             self.was_reached = True
-            code, text = _refusal(error)
+            raise Ended(*_refusal(error)) from error
         except Exception as error:
             # Something that resets a handshake is there, which cannot be said of something that cannot be found.
             self.was_reached |= not isinstance(error, OSError) or isinstance(error, ConnectionResetError)
-            text = f"cannot reach {self._address}: {error or type(error).__name__}; check that it is up, and the network"
-        if not self._is_closed:
-            self._is_closed = True
-            ended = f"cannot reach {self._address}: the connection ended without a reason ({code})"
-            self._handlers.handle_close(code, text or ended)
+            raise
 
-    async def _carry(self, socket: ClientConnection) -> None:
+    async def _exchange(self, socket: ClientConnection) -> None:
         """Reads until the connection ends, which raises; writes meanwhile."""
         writer = asyncio.get_running_loop().create_task(self._write(socket))
         try:
