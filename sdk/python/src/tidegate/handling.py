@@ -8,17 +8,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Union
 
-from .errors import LocalCode, TidegateError
-from .handlings import Asked, HandlingChange, HandlingState
+from . import lasting
+from .errors import TidegateError
+from .handlings import Asked, HandlingChange
+from .lasting import Lasting, ended
 from .options import Reply, Request
 from .protocol import decode_payload, encode_command, encode_payload
-from .waiting import answer, fail, wait
 
 RequestHandler = Callable[[Request], Union[Any, Awaitable[Any]]]
 """Answers a request: with a value, or a `Reply`; plain or a coroutine. What it raises is told to whoever asked."""
 
 
-class Owner(Protocol):
+class Owner(lasting.Owner, Protocol):
     """What a handling asks of its client."""
 
     def unhandle(self, index: int) -> None:
@@ -27,51 +28,15 @@ class Owner(Protocol):
     def respond(self, ticket: tuple[int, int], members: dict[str, object]) -> None:
         """Answers a request."""
 
-    def report(self, error: Exception) -> None:
-        """Takes an error that nobody else takes care of."""
 
-    @property
-    def stopped_by(self) -> TidegateError | None:
-        """Why the client stopped, if it did."""
-
-
-class Handling:
+class Handling(Lasting[Owner]):
     """Topics that are handled, across connections, until `unhandle`. As a context manager it ends itself."""
 
     def __init__(self, index: int, selectors: Sequence[str], handler: RequestHandler, owner: Owner) -> None:
         """Use `Client.handle`."""
-        self._index = index
-        self._selectors = tuple(selectors)
+        super().__init__(index, selectors, owner)
         self._handler = handler
-        self._owner = owner
-        self._state: HandlingState = "waiting"
-        self._error: TidegateError | None = None
-        self._waiters: set[asyncio.Future[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def selectors(self) -> Sequence[str]:
-        """What it handles, as it was asked for."""
-        return self._selectors
-
-    @property
-    def state(self) -> HandlingState:
-        """What it is at."""
-        return self._state
-
-    async def ready(self) -> None:
-        """Waits until requests can come. Raises a `TidegateError` when it ends before, or the client stops."""
-        if self._state == "live":
-            return
-        error = (self._error or _ended()) if self._state == "ended" else self._owner.stopped_by
-        if error is not None:
-            raise error
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
-            await wait(waiter)
-        finally:
-            self._waiters.discard(waiter)
 
     def unhandle(self) -> None:
         """Ends it: no more requests come. Those that are open are still answered; closing the client cancels them."""
@@ -97,22 +62,11 @@ class Handling:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
-        self._state = told.state
-        if told.state == "live":
-            for waiter in self._waiters:
-                answer(waiter, None)
+        self._enter(told.state, told.error)
         if told.state == "ended":
-            self._handle_end(told.error)
-
-    def _handle_end(self, error: TidegateError | None) -> None:
-        self._error = error
-        was_awaited = self._interrupt(error or _ended())
-        if error is not None and not was_awaited:
-            self._owner.report(error)
-
-    def _interrupt(self, error: TidegateError) -> bool:
-        """Fails those who wait for it; answers whether there were any."""
-        return any([fail(waiter, error) for waiter in self._waiters])
+            was_awaited = self._interrupt(told.error or ended())
+            if told.error is not None and not was_awaited:
+                self._owner.report(told.error)
 
     def _cancel(self) -> None:
         """Ends what it runs, because the client was closed: nobody waits for these answers."""
@@ -146,7 +100,3 @@ class Handling:
         # What JSON cannot hold has to be found out here, where somebody can be told.
         encode_command(members)
         return members
-
-
-def _ended() -> TidegateError:
-    return TidegateError(LocalCode.CLOSED, "cannot wait for the handling: it has ended; handle it again")

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, Union, overload
 from weakref import WeakSet
 
+from . import lasting
 from .emitter import Emitter, Handler
-from .errors import LocalCode, TidegateError
+from .errors import TidegateError
+from .lasting import Lasting, ended
 from .protocol import Position
 from .stream import Stream, WhenFull
-from .subscriptions import Lag, SubscriptionChange, SubscriptionState
+from .subscriptions import Lag, SubscriptionChange
 from .tracker import Gap, Publication, Resumed, Told
-from .waiting import answer, fail, wait
 
 EVENTS = frozenset({"snapshot", "update", "gap", "resumed", "lag", "state", "error"})
 
 
-class Owner(Protocol):
+class Owner(lasting.Owner, Protocol):
     """What a subscription asks of its client."""
 
     def positions_of(self, index: int) -> dict[str, Position]:
@@ -28,45 +28,18 @@ class Owner(Protocol):
     def unsubscribe(self, index: int) -> None:
         """Ends the subscription."""
 
-    def report(self, error: Exception) -> None:
-        """Takes an error that nobody else takes care of."""
 
-    @property
-    def stopped_by(self) -> TidegateError | None:
-        """Why the client stopped, if it did: nothing comes until it is started again."""
-
-
-class Subscription:
+class Subscription(Lasting[Owner]):
     """Something that is read, across connections, until it is unsubscribed. As a context manager it ends itself."""
 
     def __init__(self, index: int, selectors: Sequence[str], owner: Owner) -> None:
         """Use `Client.subscribe`."""
-        self._index = index
-        self._selectors = tuple(selectors)
-        self._owner = owner
+        super().__init__(index, selectors, owner)
         self._emitter = Emitter(EVENTS, lambda error, _: owner.report(error))
         # A loop that was left may leave a stream behind: only those that somebody holds, or waits for, are fed.
         self._streams: WeakSet[Stream[Any]] = WeakSet()
         self._gap_streams: WeakSet[Stream[Any]] = WeakSet()
         self._awaited: set[Stream[Any]] = set()
-        self._waiters: set[asyncio.Future[None]] = set()
-        self._state: SubscriptionState = "waiting"
-        self._error: TidegateError | None = None
-
-    @property
-    def selectors(self) -> Sequence[str]:
-        """What it selects, as it was asked for."""
-        return self._selectors
-
-    @property
-    def state(self) -> SubscriptionState:
-        """What it is at."""
-        return self._state
-
-    @property
-    def error(self) -> TidegateError | None:
-        """Why the server ended it, if it did."""
-        return self._error
 
     @property
     def positions(self) -> dict[str, Position]:
@@ -98,20 +71,6 @@ class Subscription:
         the server says how far behind this client is. `state`: it is at something else. `error`: the server ended it.
         """
         return self._emitter.on(name, handler)
-
-    async def ready(self) -> None:
-        """Waits until it is live. Raises a `TidegateError` when it ends before, or the client stops."""
-        if self._state == "live":
-            return
-        error = (self._error or _ended()) if self._state == "ended" else self._owner.stopped_by
-        if error is not None:
-            raise error
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
-            await wait(waiter)
-        finally:
-            self._waiters.discard(waiter)
 
     @overload
     def stream(
@@ -181,31 +140,23 @@ class Subscription:
         open_streams = [stream for stream in self._streams if stream.is_open]
         for stream in open_streams:
             stream.finish(error)
-        were_awaited = [fail(waiter, error) for waiter in self._waiters]
-        return bool(open_streams) or any(were_awaited)
+        were_awaited = super()._interrupt(error)
+        return bool(open_streams) or were_awaited
 
     def _handle_change(self, change: SubscriptionChange) -> None:
-        self._state = change.state
-        if change.state == "live":
-            for waiter in self._waiters:
-                answer(waiter, None)
+        self._enter(change.state, change.error)
         if change.state == "ended":
             self._handle_end(change.error)
         self._emitter.emit("state", change)
 
     def _handle_end(self, error: TidegateError | None) -> None:
-        self._error = error
         if error is None:
             for stream in list(self._streams):
                 stream.finish()
-            self._interrupt(_ended())
+            self._interrupt(ended())
             return
         was_awaited = self._interrupt(error)
         # Nobody may miss it: who has no handler here has it told by the client.
         is_handled = self._emitter.emit("error", error)
         if not is_handled and not was_awaited:
             self._owner.report(error)
-
-
-def _ended() -> TidegateError:
-    return TidegateError(LocalCode.CLOSED, "cannot wait for the subscription: it has ended; subscribe again")
