@@ -8,7 +8,7 @@ import struct
 
 
 class Cable:
-    """Use `Cable.open`."""
+    """Use `Cable.open`. As a context manager it is closed in the end."""
 
     _server: asyncio.Server
 
@@ -41,6 +41,12 @@ class Cable:
 
     def mend(self) -> None:
         self._is_cut = self._is_muted = False
+
+    async def __aenter__(self) -> Cable:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         self.cut()

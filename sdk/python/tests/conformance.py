@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import Any
 
 from cable import Cable
-from helpers import SHORT, Notes, client_of, enters, until
+from helpers import SHORT, Notes, client_of, enters, never, until
 from middlebox import HoldingMiddlebox, Middlebox
 from server import Server
 from tidegate import (
@@ -83,7 +83,7 @@ class Handler:
         if self._answers == "decline":
             raise TidegateError(4221, "declined")
         if self._answers == "never":
-            await asyncio.Event().wait()
+            await never()
         return Reply(request.data, request.kind)
 
 

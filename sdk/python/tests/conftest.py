@@ -34,11 +34,10 @@ subscriptions_per_session_max = 20
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = Server(CONFIG)
-    server.start()
-    yield server
-    server.remove()
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """One server for all tests of a module, configured as its `CONFIG` says, if it has one."""
+    with Server(getattr(request.module, "CONFIG", CONFIG)) as server:
+        yield server
 
 
 @pytest.hookimpl(tryfirst=True)

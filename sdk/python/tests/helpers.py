@@ -34,6 +34,11 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
+async def never() -> None:
+    """Does not return within a test. The loop holds a timer, and whoever waits for it: an event it would not."""
+    await asyncio.sleep(3_600)
+
+
 def errors_of(client: Client) -> list[TidegateError]:
     """The errors with which connections end from now on."""
     errors: list[TidegateError] = []

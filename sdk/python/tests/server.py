@@ -29,7 +29,10 @@ def program() -> str:
 
 
 class Server:
-    """A server with files of its own; `{store}` in `config` is a directory for its store."""
+    """A server with files of its own; `{store}` in `config` is a directory for its store.
+
+    As a context manager it is started, and removed in the end.
+    """
 
     def __init__(self, config: str = "") -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="tidegate-"))
@@ -64,6 +67,13 @@ class Server:
                 return
         raise RuntimeError(f"the server ended with {self._child.wait()}: {log}")
 
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
     def kill(self) -> None:
         """Ends it without a word."""
         self._end(signal.SIGKILL)
@@ -85,6 +95,12 @@ class Server:
         with urllib.request.urlopen(request, timeout=10) as answer:
             answered: dict[str, Any] = json.load(answer)
             return answered
+
+    def metric(self, name: str) -> float:
+        """A number for operators, of all shards together."""
+        with urllib.request.urlopen(f"http://{self._address}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.split()[1]) for line in lines if re.match(rf"{name}[ {{]", line))
 
     def _end(self, with_signal: signal.Signals) -> None:
         child, self._child = self._child, None

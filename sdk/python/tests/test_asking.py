@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cable import Cable
-from helpers import client_of, enters, refused, until
+from helpers import client_of, enters, never, refused, until
 from server import Server
 from tidegate import Client, Reply, Request, Response, TidegateError, TransportName
 
@@ -18,10 +18,9 @@ TRANSPORTS = pytest.mark.parametrize("transport", ["websocket", "sse", "poll"])
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    server = Server()
-    server.start()
-    yield server
-    server.remove()
+    """One for each test: all of them handle the same topics."""
+    with Server() as server:
+        yield server
 
 
 def answer(request: Request) -> Any:
@@ -62,10 +61,7 @@ async def test_what_is_too_late_gone_or_busy_is_told_by_its_code(server: Server)
     async with client_of(server.url) as client:
         shop = client_of(server.url)
 
-        async def never(request: Request) -> None:
-            await asyncio.sleep(60)
-
-        await shop.handle("slow", never, concurrency=2).ready()
+        await shop.handle("slow", lambda request: never(), concurrency=2).ready()
         assert (await refused(client.request("slow", 1, timeout=0.2))).code == 4108
         asking = [asyncio.ensure_future(refused(client.request("slow", number))) for number in range(4)]
         await until(lambda: [task.result().code for task in asking if task.done()] == [4110, 4110])
@@ -77,11 +73,12 @@ async def test_what_is_too_late_gone_or_busy_is_told_by_its_code(server: Server)
 @TRANSPORTS
 async def test_handlers_are_there_again_after_a_break(transport: TransportName) -> None:
     # A session that was polled is gone for the server only after a while: until then it may be asked, in vain.
-    server = Server("[limits]\npoll_ms = 200\npoll_silence_ms = 400\n")
-    server.start()
-    cable = await Cable.open(server.port)
-    try:
-        async with client_of(server.url) as client, client_of(cable.url, transports=[transport]) as shop:
+    with Server("[limits]\npoll_ms = 200\npoll_silence_ms = 400\n") as server:
+        async with (
+            await Cable.open(server.port) as cable,
+            client_of(server.url) as client,
+            client_of(cable.url, transports=[transport]) as shop,
+        ):
             handling = shop.handle("orders/#", answer)
             await handling.ready()
             cable.cut()
@@ -91,9 +88,6 @@ async def test_handlers_are_there_again_after_a_break(transport: TransportName) 
             shop.nudge()
             await handling.ready()
             assert (await first_answer(client)).data["got"] == 1
-    finally:
-        await cable.close()
-        await asyncio.to_thread(server.remove)
 
 
 async def first_answer(client: Client) -> Response:
@@ -105,27 +99,23 @@ async def first_answer(client: Client) -> Response:
 
 
 async def test_a_request_with_a_key_is_carried_out_once_over_a_break(server: Server) -> None:
-    cable = await Cable.open(server.port)
-    try:
-        async with client_of(cable.url) as client, client_of(server.url) as shop:
-            asked: list[Any] = []
-            arrived, may_answer = asyncio.Event(), asyncio.Event()
+    async with await Cable.open(server.port) as cable, client_of(cable.url) as client, client_of(server.url) as shop:
+        asked: list[Any] = []
+        arrived, may_answer = asyncio.Event(), asyncio.Event()
 
-            async def note(request: Request) -> int:
-                asked.append(request.data)
-                arrived.set()
-                await may_answer.wait()
-                return len(asked)
+        async def note(request: Request) -> int:
+            asked.append(request.data)
+            arrived.set()
+            await may_answer.wait()
+            return len(asked)
 
-            await shop.handle("orders/new", note).ready()
-            keyed = asyncio.ensure_future(client.request("orders/new", "keyed", key="k"))
-            await arrived.wait()
-            cable.cut()
-            await enters(client, "waiting")
-            cable.mend()
-            client.nudge()
-            await client.ready()
-            may_answer.set()
-            assert ((await keyed).data, asked) == (1, ["keyed"])
-    finally:
-        await cable.close()
+        await shop.handle("orders/new", note).ready()
+        keyed = asyncio.ensure_future(client.request("orders/new", "keyed", key="k"))
+        await arrived.wait()
+        cable.cut()
+        await enters(client, "waiting")
+        cable.mend()
+        client.nudge()
+        await client.ready()
+        may_answer.set()
+        assert ((await keyed).data, asked) == (1, ["keyed"])

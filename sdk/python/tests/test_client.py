@@ -226,8 +226,7 @@ async def test_a_handler_that_ends_its_subscription_is_not_called_again(server: 
 
 
 async def test_a_cut_connection_is_resumed_what_was_missed_follows_once(server: Server) -> None:
-    cable = await Cable.open(server.port)
-    async with client_of(cable.url) as client:
+    async with await Cable.open(server.port) as cable, client_of(cable.url) as client:
         subscription = client.subscribe("cut/+")
         heard = Heard(subscription)
         await subscription.ready()
@@ -241,7 +240,6 @@ async def test_a_cut_connection_is_resumed_what_was_missed_follows_once(server: 
         client.nudge()
         lines = ["resumed cut/a whole, 1 missed", "update cut/a 2 2", "update cut/b 1 1"]
         assert sorted(await heard.take(3)) == lines
-    await cable.close()
 
 
 async def test_the_server_is_killed_and_started_again_durable_topics_go_on_others_begin_anew(server: Server) -> None:

@@ -47,8 +47,7 @@ class Wire:
 
     async def next_of(self, *types: str, count: int = 1) -> list[dict[str, Any]]:
         """All of these types, as soon as there are so many."""
-        while len(self.of(*types)) < count:
-            await asyncio.sleep(0)
+        await until(lambda: len(self.of(*types)) >= count)
         return self.of(*types)
 
     def ask(self, number: int, topic: str = "orders/new", **payload: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cable import Cable
-from helpers import SHORT, Heard, client_of, enters, errors_of
+from helpers import Heard, client_of, enters, errors_of, never, until
 from server import Server
 from tidegate import TransportName
 from tidegate.http import http_url
@@ -98,44 +98,44 @@ async def test_a_poll_whose_answer_is_lost_is_sent_again_with_the_same_batch() -
             return writer.close()
         if len(asked) == 3:
             return writer.write(response(200, {"type": "lag", "ms": 7}, {"type": "polled", "batch": 2}))
-        await asyncio.sleep(60)
+        await never()
 
     async with http_server(answer) as url, client_of(url, transports=["poll"]) as client:
         lags: list[int] = []
         client.on("lag", lambda lag: lags.append(lag.ms))
-        while len(asked) < 4:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(asked) == 4)
         assert (client.state, lags) == ("connected", [7])
         batch = "/v1/poll?session=k-1&batch="
         assert asked == [f"{batch}1", f"{batch}1", f"{batch}1", f"{batch}2"]
 
 
 async def test_commands_wait_for_the_answer_to_those_before_and_then_go_together() -> None:
-    bodies: list[Any] = []
+    happened: list[Any] = []
     may_answer = asyncio.Event()
 
     async def answer(writer: asyncio.StreamWriter, line: str, body: bytes) -> None:
         if line.startswith("POST /v1/poll"):
             return writer.write(response(200, WELCOME, {"type": "polled", "batch": 1}))
         if line.startswith("GET"):
-            await asyncio.sleep(60)
+            await never()
         assert line.startswith("POST /v1/commands?session=k-1 ")
-        bodies.append([command["data"] for command in json.loads(body)])
+        commands = [command["data"] for command in json.loads(body)]
+        happened.append(commands)
         await may_answer.wait()
-        writer.write(response(202, {"accepted": len(bodies[-1])}))
+        happened.append("answered")
+        writer.write(response(202, {"accepted": len(commands)}))
 
     async with http_server(answer) as url, client_of(url, transports=["poll"]) as client:
         await client.ready()
         publishes = [asyncio.ensure_future(client.publish("a", 0))]
-        while not bodies:
-            await asyncio.sleep(0.01)
+        await until(lambda: happened == [[0]])
         publishes += [asyncio.ensure_future(client.publish("a", number)) for number in (1, 2, 3)]
-        await asyncio.sleep(0.05)
-        assert bodies == [[0]]
+        # They are said at once, and go to the transport.
+        await asyncio.sleep(0)
+        assert not client._requests._unsent
         may_answer.set()
-        while len(bodies) < 2:
-            await asyncio.sleep(0.01)
-        assert bodies == [[0], [1, 2, 3]]
+        await until(lambda: len(happened) == 4)
+        assert happened == [[0], "answered", [1, 2, 3], "answered"]
         for publish in publishes:
             publish.cancel()
 
@@ -169,41 +169,35 @@ async def test_large_publications_arrive_in_their_order(server: Server, transpor
 
 
 async def test_a_session_that_ended_is_opened_again_from_the_last_positions() -> None:
-    server = Server("[limits]\npoll_ms = 200\npoll_silence_ms = 300\n")
-    server.start()
-    cable = await Cable.open(server.port)
-    try:
-        async with client_of(cable.url, transports=["poll"]) as client:
+    with Server("[limits]\npoll_ms = 200\npoll_silence_ms = 300\n") as server:
+        async with await Cable.open(server.port) as cable, client_of(cable.url, transports=["poll"]) as client:
             heard = Heard(client.subscribe("a/b"))
             await client.ready()
             await client.publish("a/b", 1)
             assert await heard.take(1) == ["update a/b 1 1"]
             errors = errors_of(client)
-            # Nothing gets through for longer than the server waits; then the next poll does.
+            # Nothing gets through for as long as the server waits; then the next poll does.
             cable.cut()
             server.publish({"topic": "a/b", "data": 2})
-            await asyncio.sleep(0.7)
+            await until(lambda: server.metric("tidegate_sessions") == 0)
             cable.mend()
             assert await heard.take(2) == ["resumed a/b whole, 1 missed", "update a/b 2 2"]
             assert [error.code for error in errors] == [4002]
-    finally:
-        await cable.close()
-        await asyncio.to_thread(server.remove)
 
 
 async def test_a_response_that_went_on_for_long_enough_is_asked_for_again_at_once() -> None:
-    server = Server("[limits]\nstream_ms_max = 300\n")
-    server.start()
-    try:
-        async with client_of(server.url, transports=["sse"], times=SHORT) as client:
+    with Server("[limits]\nstream_ms_max = 300\n") as server:
+        async with client_of(server.url, transports=["sse"]) as client:
             heard = Heard(client.subscribe("a/b", start="now"))
             errors = errors_of(client)
             await client.ready()
-            for number in range(1, 9):
-                await client.publish("a/b", number, key=f"k{number}")
-                await asyncio.sleep(0.15)
-            updates = [line for line in await heard.take(8 + len(errors)) if line.startswith("update")]
+            for number in range(1, 5):
+                # One while a response goes on, and one just when it has ended.
+                await client.publish("a/b", 2 * number - 1, key=f"during {number}")
+                await until(lambda: len(errors) >= number)
+                await client.publish("a/b", 2 * number, key=f"between {number}")
+            updates: list[str] = []
+            while len(updates) < 8:
+                updates += [line for line in await heard.take(1) if line.startswith("update")]
             assert updates == [f"update a/b {number} {number}" for number in range(1, 9)]
             assert {error.code for error in errors} == {4003}
-    finally:
-        await asyncio.to_thread(server.remove)

@@ -7,7 +7,6 @@ import re
 import sys
 import textwrap
 from asyncio.subprocess import PIPE
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,14 +40,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = Server(CONFIG)
-    server.start()
-    yield server
-    server.remove()
 
 
 def whole(example: str) -> str:
