@@ -305,3 +305,19 @@ def test_an_address_that_is_none_is_said_at_once() -> None:
         Client([])
     with pytest.raises(ValueError, match="cannot connect"):
         Client(["ws://localhost:8470", "localhost"])
+
+
+@pytest.mark.parametrize("selectors", [("long/breath", "long/breath"), ("long/+", "+/breath"), ("long/breath", "long/#")])
+async def test_what_overlaps_is_told_all_that_it_asked_for_although_it_was_asked_for_in_one_breath(
+    server: Server, selectors: tuple[str, str]
+) -> None:
+    published = [{"topic": "long/breath", "data": "x" * 100}] * 2_000
+    results = await asyncio.to_thread(server.publish, {"publications": published}, "writer")
+    newest = results["results"][-1]["sequence"]
+    async with client_of(server.url, token="writer") as client:
+        await client.ready()
+        # The second, had it been asked for at once, would have restarted what they share after the newest.
+        first, second = client.subscribe(selectors[0], start="all"), client.subscribe(selectors[1], start="now")
+        told = first.stream(capacity=10_000)
+        await second.ready()
+        assert [(await anext(told)).sequence for _ in range(newest)] == list(range(1, newest + 1))

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import math
+import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from helpers import refused
 from tidegate import LocalCode, Stream, advice_of
 from tidegate.canonical import canonical
 from tidegate.emitter import Emitter
+from tidegate.overlaps import Overlaps
 from tidegate.protocol import decode_message, decode_payload, encode_command, encode_payload
 from tidegate.readers import Readers
 from tidegate.selector import selects
@@ -56,6 +58,39 @@ def test_readers_are_found_by_topic_until_they_are_removed() -> None:
     readers.remove(wide)
     assert (readers.of("a/b"), readers.of("a/c")) == ([one], [])
     assert readers.has("a/b") and not readers.has("a/+")
+
+
+def overlap(one: list[str], other: list[str]) -> bool:
+    """The slow way: level by level."""
+    if one[:1] == ["#"] or other[:1] == ["#"]:
+        return True
+    if not one or not other:
+        return one == other
+    return (one[0] == other[0] or "+" in (one[0], other[0])) and overlap(one[1:], other[1:])
+
+
+def test_overlaps_are_found_as_by_comparing_all() -> None:
+    @dataclass(eq=False)
+    class Reader:
+        selectors: list[str]
+
+    chosen = random.Random(7)
+
+    def selector() -> str:
+        levels = [chosen.choice(["a", "b", "+"]) for _ in range(chosen.randint(0, 3))]
+        return "/".join(levels + ["#"] if not levels or chosen.random() < 0.3 else levels)
+
+    found: Overlaps[Reader] = Overlaps()
+    readers: list[Reader] = []
+    for _ in range(3_000):
+        if len(readers) > 5 or (readers and chosen.random() < 0.4):
+            found.remove(readers.pop(chosen.randrange(len(readers))))
+        else:
+            readers.append(Reader([selector() for _ in range(chosen.randint(1, 2))]))
+            found.add(readers[-1])
+        wanted, but = selector(), chosen.choice([None, *readers])
+        pairs = [(each, theirs) for each in readers if each is not but for theirs in each.selectors]
+        assert found.has(wanted, but) is any(overlap(wanted.split("/"), theirs.split("/")) for _, theirs in pairs)
 
 
 @pytest.mark.parametrize(

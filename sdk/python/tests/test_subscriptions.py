@@ -100,11 +100,11 @@ def test_the_options_go_into_the_command_and_defaults_do_not() -> None:
     driven = Driven()
     options = {"conflation": "always", "interval_ms": 500, "priority": -3, "filter": "data > 1", "name": "desk"}
     driven.machine.add(["a", "b/+"], ReadOptions(start={"last": 3}, delta="json-patch", **options))  # type: ignore[arg-type]
-    driven.machine.add(["a"], ReadOptions())
+    driven.machine.add(["c"], ReadOptions())
     first, second = driven.commands()
     asked = {"type": "subscribe", "id": 1, "topics": ["a", "b/+"], "from": {"last": 3}, "delta": "json-patch"}
     assert first == asked | options
-    assert second == {"type": "subscribe", "id": 2, "topics": ["a"]}
+    assert second == {"type": "subscribe", "id": 2, "topics": ["c"]}
 
 
 @pytest.mark.parametrize(
@@ -308,6 +308,71 @@ def test_whoever_joins_is_told_its_own_start_and_the_other_nothing_twice(
     driven.hear({"type": "subscribed", "id": command["id"], "selectors": ["a"], "topics": [at("a", 6, sequence)]})
     driven.hear(*(publication("a", number) for number in range(sequence + 1, 7)))
     assert driven.news()[2:] == [*own, "0 update a 6 6", "1 update a 6 6"]
+
+
+def test_one_waits_for_another_that_is_not_answered_yet_and_then_asks_for_its_place() -> None:
+    driven = Driven()
+    for selector, start in (("a", "all"), ("a", "now"), ("+", "now"), ("b/+", "now")):
+        driven.machine.add([selector], ReadOptions(start=start))  # type: ignore[arg-type]
+    first, other = driven.commands()
+    assert (first["topics"], other["topics"]) == (["a"], ["b/+"])
+    driven.hear({"type": "subscribed", "id": first["id"], "selectors": ["a"], "topics": [at("a", 9, 0)]})
+    second, third = driven.commands()
+    assert (second["topics"], second["positions"]) == (["a"], {"a": place(0)})
+    assert (third["topics"], third["positions"]) == (["+"], {"a": place(0)})
+
+
+def test_of_a_pattern_the_topics_are_waited_for_but_only_once() -> None:
+    driven = Driven()
+    driven.machine.add(["+"], ReadOptions(start="all"))
+    for _ in range(2):
+        driven.machine.add(["+"], ReadOptions(start="now"))
+    [first] = driven.commands()
+    driven.hear({"type": "subscribed", "id": first["id"], "selectors": ["+"], "topics": []})
+    [ping] = driven.commands()
+    assert ping["type"] == "ping"
+    driven.hear({"type": "topic", **at("a", 5, 0)}, {"type": "pong", "id": ping["id"]})
+    assert [asked["positions"] for asked in driven.commands()] == [{"a": place(0)}] * 2
+
+
+def test_what_was_live_before_is_asked_for_again_at_once_all_of_it() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 1, 1))
+    driven.live(["+"], at("a", 1, 1))
+    driven.breaks()
+    driven.machine.add(["#"], ReadOptions())
+    assert [asked["topics"] for asked in driven.commands()] == [["a"], ["+"]]
+
+
+@pytest.mark.parametrize("what", ["ended", "refused", "put off", "taken away"])
+def test_one_that_waits_goes_on_when_the_other_is_gone(what: str) -> None:
+    driven = Driven()
+    index = driven.machine.add(["a"], ReadOptions())
+    driven.machine.add(["a", "b"], ReadOptions())
+    [first] = driven.commands()
+    if what == "ended":
+        driven.machine.remove(index)
+    elif what == "taken away":
+        driven.hear({"type": "unsubscribed", "selectors": ["a"], "reason": "lagged"})
+    else:
+        driven.hear({"type": "refused", "id": first["id"], "code": 4301 if what == "refused" else 4001, "error": ""})
+    [asked] = driven.commands()
+    assert (asked["type"], asked["topics"]) == ("subscribe", ["b"] if what == "taken away" else ["a", "b"])
+
+
+def test_what_waits_to_be_asked_for_again_is_told_nothing_that_it_would_seem_to_have_followed() -> None:
+    driven = Driven()
+    driven.machine.add(["+"], ReadOptions(delta="json-patch"))
+    driven.answer()
+    driven.hear({"type": "topic", **at("a", 0, 0)}, delta(1, 0, {"x": 2}, REPLACED), publication("a", 2))
+    # The topics of the pattern are still on their way.
+    [ping] = driven.commands()
+    driven.hear({"type": "pong", "id": ping["id"]})
+    [again] = driven.commands()
+    assert again["positions"] == {"a": place(0)} and "delta" not in again
+    driven.hear({"type": "subscribed", "id": again["id"], "selectors": ["+"], "topics": []})
+    driven.hear({"type": "topic", **at("a", 2, 0, recovered=True)}, publication("a", 1), publication("a", 2))
+    assert driven.news() == ["0 asked", "0 live", "0 asked", "0 live", "0 update a 1 1", "0 update a 2 2"]
 
 
 def test_a_gap_that_only_the_newer_ones_start_causes_is_told_to_nobody() -> None:

@@ -22,6 +22,7 @@ from .protocol import Command, Conflation, Delta, Event, Last, Position, Positio
 from .readers import Readers
 from .selector import is_pattern, selects
 from .tracker import Told, Tracker
+from .turns import Turns
 
 SubscriptionState = Literal["waiting", "asked", "live", "ended"]
 """What a subscription is at."""
@@ -98,6 +99,7 @@ class Subscriptions:
         self._asked: dict[int, _Subscription] = {}
         # Those that the server put off, by index.
         self._postponed: dict[int, _Subscription] = {}
+        self._turns: Turns[_Subscription] = Turns(next_id)
         self._payloads = Payloads()
         self._commands: deque[Command] = deque()
         self._news: deque[News] = deque()
@@ -134,9 +136,11 @@ class Subscriptions:
         topics = [selector for selector in ended.selectors if not self._readers.has(selector)]
         if was_asked and topics:
             self._commands.append(command("unsubscribe", self._next_id(), topics=topics))
+        self._ask_held()
 
     def remove_all(self) -> None:
         """Ends all of them."""
+        self._turns.clear()
         for subscription in list(self._all.values()):
             self._end(subscription)
         self._commands.clear()
@@ -163,6 +167,7 @@ class Subscriptions:
         self._commands.clear()
         self._asked.clear()
         self._postponed.clear()
+        self._turns.clear()
         self._payloads.clear()
         for subscription in self._all.values():
             if subscription.was_live:
@@ -189,6 +194,9 @@ class Subscriptions:
                 self._handle_refused(event, now)
             case "unsubscribed":
                 self._handle_unsubscribed(event)
+            case "pong":
+                self._turns.handle_pong(event.get("id"))
+                self._ask_held()
 
     def handle_wake(self, now: float) -> None:
         """Asks again for what was put off."""
@@ -203,7 +211,10 @@ class Subscriptions:
 
     def poll_command(self) -> Command | None:
         """The next command to send."""
-        return self._commands.popleft() if self._commands else None
+        if self._commands:
+            return self._commands.popleft()
+        ping = self._turns.poll_ping()
+        return None if ping is None else command("ping", ping)
 
     def poll_news(self) -> News | None:
         """What to tell next."""
@@ -221,6 +232,7 @@ class Subscriptions:
         self._readers.remove(subscription)
         self._forget_unread()
         self._postponed.pop(subscription.index, None)
+        self._turns.remove(subscription)
         self._enter(subscription, "ended", error)
 
     def _forget_unread(self) -> None:
@@ -228,17 +240,34 @@ class Subscriptions:
         self._payloads.forget_unless(lambda topic: bool(self._readers.of(topic)))
 
     def _ask(self, subscription: _Subscription) -> None:
+        """Asks for it, or lets it wait for others that it overlaps with."""
+        self._postponed.pop(subscription.index, None)
+        is_live = subscription.state == "live"
+        if not self._turns.must_wait(subscription, also_for_itself=is_live):
+            return self._subscribe(subscription)
+        subscription.asked_as = None
+        if is_live:
+            # What comes meanwhile would seem to follow what was lost.
+            self._enter(subscription, "asked")
+
+    def _ask_held(self) -> None:
+        for held in self._turns.take_held():
+            self._ask(held)
+
+    def _subscribe(self, subscription: _Subscription) -> None:
         options = subscription.options
         subscription.asked_as = id = self._next_id()
         self._asked[id] = subscription
         self._payloads.expects_deltas |= subscription.takes_deltas
-        self._postponed.pop(subscription.index, None)
+        positions = self._places_for(subscription)
+        if not all(each in positions or self._is_covered(each, subscription) for each in subscription.selectors):
+            self._turns.begin(subscription)
         # A topic without a position came into being meanwhile: all of it is news.
         start = "all" if subscription.was_live else options.start
         members = {
             "topics": list(subscription.selectors),
             "from": None if start == "snapshot" or _is_position(start) else start,
-            "positions": self._places_for(subscription) or None,
+            "positions": positions or None,
             "conflation": options.conflation,
             "interval_ms": options.interval_ms,
             "priority": options.priority,
@@ -248,6 +277,13 @@ class Subscriptions:
         }
         self._commands.append(command("subscribe", id, **members))
         self._enter(subscription, "asked")
+
+    def _is_covered(self, selector: str, subscription: _Subscription) -> bool:
+        """Whether another has the same pattern, and knows where it is in all of its topics."""
+        return is_pattern(selector) and any(
+            other is not subscription and other.state == "live" and not self._turns.is_open(other)
+            for other in self._readers.having(selector)
+        )
 
     def _places_for(self, subscription: _Subscription) -> dict[str, Position]:
         """The earliest place that anybody needs of each topic that `subscription` reads."""
@@ -284,6 +320,8 @@ class Subscriptions:
         for wire in event["topics"]:
             is_unfinished = self._payloads.is_unfinished(wire["topic"])
             self._push(subscription, subscription.tracker.handle_topic(wire, is_unfinished=is_unfinished))
+        self._turns.handle_answered(subscription)
+        self._ask_held()
 
     def _handle_whole(self, whole: Whole) -> None:
         if isinstance(whole, Broken):
@@ -307,12 +345,15 @@ class Subscriptions:
             return
         error = TidegateError(event["code"], event["error"])
         if error.advice not in ("retry-now", "retry-later"):
-            return self._end(subscription, error)
+            self._end(subscription, error)
+            return self._ask_held()
         pause = pause_ms(subscription.refusals, error.code, 0, self._pauses, self._random)
         subscription.due_at = now + pause
         subscription.refusals += 1
         self._postponed[subscription.index] = subscription
+        self._turns.place(subscription)
         self._enter(subscription, "waiting", error)
+        self._ask_held()
 
     def _answered(self, id: int | None) -> _Subscription | None:
         """The subscription that was asked for with this id, unless it ended or was asked for again since."""
@@ -338,9 +379,11 @@ class Subscriptions:
                 self._end(subscription, error)
                 continue
             self._readers.remove(subscription)
+            self._turns.place(subscription)
             subscription.selectors = left
             self._readers.add(subscription)
         self._forget_unread()
+        self._ask_held()
 
     def _tell(self, topic: str, take: Callable[[Tracker], list[Told]]) -> None:
         for reader in self._readers.of(topic):
