@@ -143,6 +143,16 @@ def test_a_topic_that_is_described_again_between_the_pieces_of_a_publication_los
     assert driven.news() == ['0 update a/b 1 "abcdef"', "0 update a/b 2 2"]
 
 
+@pytest.mark.parametrize("anew", [{"type": "topic", **at("a/b", 0, 0)}, {**gap("a/b", 0, reason="epoch")}])
+def test_what_is_unfinished_when_the_numbering_begins_anew_holds_up_nothing(anew: Wire) -> None:
+    driven = Driven()
+    driven.live(["a/+"], at("a/b", 6, 6), start="now")
+    driven.hear(piece(7, 0, "abc"), {**anew, "epoch": "e2"}, piece(7, 3, "def"), publication("a/b", 1))
+    driven.hear(*(publication("a/b", number) for number in range(2, 9)))
+    updates = [f"0 update a/b {number} {number}" for number in range(1, 9)]
+    assert driven.news() == ["0 gap a/b ..0 epoch", *updates]
+
+
 def test_ended_by_the_server_because_its_reader_was_too_slow() -> None:
     driven = Driven()
     driven.live(["a", "b"], at("a", 0, 0), at("b", 0, 0))

@@ -63,6 +63,11 @@ class Payloads:
         """Whether pieces are still to come of something in `topic`: the server counts it as told."""
         return topic in self._waiting
 
+    def forget(self, topic: str) -> None:
+        """Forgets what came of a topic."""
+        self._waiting.pop(topic, None)
+        self.deltas.forget(topic)
+
     def forget_unless(self, is_read: Callable[[str], bool]) -> None:
         """Forgets the pieces of topics that nobody reads any more: the rest of them does not come."""
         for topic in [topic for topic in self._waiting if not is_read(topic)]:
@@ -125,8 +130,7 @@ class Payloads:
             return self._break(wire["topic"])
 
     def _break(self, topic: str) -> Broken:
-        self._waiting.pop(topic, None)
-        self.deltas.forget(topic)
+        self.forget(topic)
         return Broken(topic)
 
 

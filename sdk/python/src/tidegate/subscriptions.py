@@ -181,9 +181,12 @@ class Subscriptions:
             case "subscribed":
                 self._handle_subscribed(event)
             case "topic":
+                self._handle_epoch(event)
                 is_unfinished = self._payloads.is_unfinished(event["topic"])
                 self._tell(event["topic"], lambda tracker: tracker.handle_topic(event, is_unfinished=is_unfinished))
             case "publication" | "delta" | "fragment" | "gap":
+                if event["type"] == "gap":
+                    self._handle_epoch(event)
                 for whole in self._payloads.take(event):
                     self._handle_whole(whole)
             case "lag":
@@ -318,10 +321,17 @@ class Subscriptions:
         subscription.refusals = 0
         self._enter(subscription, "live")
         for wire in event["topics"]:
+            self._handle_epoch(wire)
             is_unfinished = self._payloads.is_unfinished(wire["topic"])
             self._push(subscription, subscription.tracker.handle_topic(wire, is_unfinished=is_unfinished))
         self._turns.handle_answered(subscription)
         self._ask_held()
+
+    def _handle_epoch(self, wire: Event) -> None:
+        """A numbering that began anew: nothing that came of the old one is a base of what comes, or holds it up."""
+        places = [reader.tracker.position(wire["topic"]) for reader in self._readers.of(wire["topic"])]
+        if any(place is not None and place["epoch"] != wire["epoch"] for place in places):
+            self._payloads.forget(wire["topic"])
 
     def _handle_whole(self, whole: Whole) -> None:
         if isinstance(whole, Broken):
