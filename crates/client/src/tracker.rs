@@ -123,7 +123,9 @@ impl Tracker {
         let SubscribedTopic { topic: name, number, epoch, head, start, recovered } = topic;
         let begun = Position { epoch: epoch.clone(), sequence: *start };
         let Some(place) = self.places.get_mut(name) else {
-            let wants_snapshot = self.wants_snapshots;
+            // Where nothing is to come but news, the first of it is no snapshot, even if the topic is described again
+            // before.
+            let wants_snapshot = self.wants_snapshots && start < head;
             let place = Place { wants_snapshot, ..Place::new(begun, *head) };
             self.places.insert(name.clone(), place);
             return vec![];
@@ -230,6 +232,14 @@ mod tests {
         let told = tracker.handle_topic(&topic("e", 6, 8, Some(true)), false);
         assert!(matches!(told[..], [Told::Resumed { recovered: true, missed: 2, .. }]));
         assert_eq!(publication(&mut tracker, 7), Some(false), "what is missed is news");
+    }
+
+    #[test]
+    fn news_is_no_snapshot_because_its_topic_was_described_again_before() {
+        let mut tracker = Tracker::new(true, &[]);
+        tracker.handle_topic(&topic("e", 0, 0, None), false);
+        tracker.handle_topic(&topic("e", 0, 2, None), false);
+        assert_eq!(publication(&mut tracker, 1), Some(false));
     }
 
     #[test]
