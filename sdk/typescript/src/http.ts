@@ -115,6 +115,38 @@ export function httpTransport(
   };
 }
 
+/**
+ * Hands out a response's text as it comes, to its end.
+ *
+ * A page that was frozen gets neither more of a response that had begun nor its end (Chromium 156): when the page goes on, what
+ * came before is all of it.
+ */
+export async function readText(body: ReadableStream<Uint8Array>, take: (text: string) => void): Promise<void> {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  const { document } = globalThis as { document?: EventTarget };
+  const handleThawed = () => void reader.cancel();
+  document?.addEventListener("resume", handleThawed);
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      take(decoder.decode(value, { stream: true }));
+    }
+  } finally {
+    document?.removeEventListener("resume", handleThawed);
+  }
+}
+
+/** A response's text; less than that if the page was frozen meanwhile. */
+export async function textOf(response: Response): Promise<string> {
+  // React Native has whole texts only.
+  if (!response.body) return response.text();
+  let text = "";
+  await readText(response.body, (piece) => (text += piece));
+  return text;
+}
+
 /** Resolves after that many milliseconds. */
 export function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
@@ -132,6 +164,11 @@ function countWithin(texts: readonly string[], length: number): number {
 
 /** What a response that is no success says. Without a code of ours it comes from something on the way. */
 async function refusalOf(response: Response): Promise<Error> {
-  const said = (await response.json().catch(() => undefined)) as { code?: number; error?: string } | undefined;
-  return said?.code ? new TidegateError(said.code, said.error ?? "") : new Error(`the status is ${response.status}`);
+  try {
+    const said = JSON.parse(await textOf(response)) as { code?: number; error?: string };
+    if (said.code) return new TidegateError(said.code, said.error ?? "");
+  } catch {
+    // No JSON.
+  }
+  return new Error(`the status is ${response.status}`);
 }

@@ -1,7 +1,7 @@
 /** Long-polling: each response ends, so that it gets through what holds back responses until they do. */
 
 import { TidegateError } from "./errors.js";
-import { type HttpSession, httpTransport, pause } from "./http.js";
+import { type HttpSession, httpTransport, pause, textOf } from "./http.js";
 import type { TransportKind } from "./transport.js";
 
 /** Pauses before a batch is asked for again whose answer was lost. The server keeps it; after these the session is given up. */
@@ -17,7 +17,7 @@ export const poll: TransportKind = {
 async function readBatches(session: HttpSession, hello: string): Promise<never> {
   let batch = 0;
   const take = async (response: Response) => {
-    const records = (await response.text()).split("\n").filter(Boolean);
+    const records = (await textOf(response)).split("\n").filter(Boolean);
     const last = JSON.parse(records.pop() ?? "null") as { type?: string; batch: number } | null;
     if (last?.type !== "polled") throw new Error("the answer was not whole");
     batch = last.batch;

@@ -170,6 +170,39 @@ test("the README's Svelte component shows the value", async () => {
 });
 
 // The last ones: the server holds on to a session of long-polling after its page has gone.
+test("a page that was frozen asks again for the answer that it had in part", async () => {
+  const { page, errors } = await open(`
+    import { Client } from "/index.js";
+    const root = document.getElementById("root");
+    // Once told to, an answer to a poll is all there but its end, as Chromium leaves it when the page is frozen.
+    const ask = window.fetch;
+    window.fetch = async (...asked) => {
+      const answer = await ask(...asked);
+      if (!window.isHolding || !asked[0].includes("/poll")) return answer;
+      const text = await answer.text();
+      if (!text.includes('"publication"')) return new Response(text);
+      window.isHolding = false;
+      document.title = "held";
+      return new Response(new ReadableStream({ start: (body) => body.enqueue(new TextEncoder().encode(text.slice(0, -2))) }));
+    };
+    const client = new Client(${JSON.stringify(server.url)}, { transports: ["poll"] });
+    const kept = client.subscribe("kept/thawed", { from: "all" });
+    kept.on("update", ({ data }) => (root.textContent += data + " "));
+    kept.on("resumed", () => (root.textContent += "resumed "));
+    await kept.ready();
+    await client.publish("kept/thawed", 1);
+  `);
+  await shows(page, "1 ");
+  await page.evaluate(() => ((window as any).isHolding = true));
+  await server.publish({ topic: "kept/thawed", data: 2 });
+  await page.waitForFunction(() => document.title === "held");
+  await page.evaluate(() => document.dispatchEvent(new Event("resume")));
+  // The session goes on: nothing is resumed.
+  await shows(page, "1 2 ");
+  expect(errors).toEqual([]);
+  await page.close();
+});
+
 test.each<[string, Manners]>([
   ["sse", { upgrade: "refuse" }],
   ["poll", { upgrade: "refuse", passedBytes: 0 }],
