@@ -17,7 +17,7 @@ import urllib.parse
 
 import httpx
 import pytest
-from test_named import Server
+from test_named import Server, until
 from test_native import PROGRAM, free_port
 from websockets.sync.client import connect
 
@@ -44,15 +44,6 @@ def device_c(tmp_path_factory):
     options = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O1"]
     subprocess.run(["cc", *options, "-o", program, EXAMPLES / "device.c"], check=True)
     return program
-
-
-def until(condition, what):
-    """Waits for what comes by itself."""
-    deadline = time.monotonic() + SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-    return found
 
 
 # The application's side.
@@ -607,5 +598,5 @@ def test_a_key_is_replaced_without_a_restart(server):
     until(lambda: call(server, "GET", asked).status_code == 401, "the old key is gone")
     path.write_text("[applications")
     server.process.send_signal(signal.SIGHUP)
-    time.sleep(0.2)
+    until(lambda: "not taken over" in server.errors(), "it does not say that it cannot be read")
     assert call(server, "GET", asked, "a-newer-key-for-the-backend").status_code == 200, "a bad file changes nothing"

@@ -7,10 +7,9 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
-from test_named import PROGRAM, Server, free_port
+from test_named import PROGRAM, Server, free_port, until
 
 CONFIG = '[store]\npath = "{path}"\n[[topics]]\nselector = "d/#"\nack = "disk"\nhistory_count = 100000\n'
 
@@ -126,7 +125,6 @@ def test_a_torn_tail_is_told_and_the_rest_is_there(tmp_path, lost):
         kept = [one["text"] for one in page["publications"]]
         assert kept == [f"payload {number}" for number in range(1, len(kept) + 1)]
         assert len(kept) < 5
-        time.sleep(0.1)
-        assert "damaged" in server.errors() and "are gone" in server.errors(), server.errors()
+        until(lambda: "damaged" in server.errors() and "are gone" in server.errors(), "it does not say what is gone")
     finally:
         server.kill()

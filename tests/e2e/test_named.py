@@ -11,6 +11,15 @@ from test_native import PROGRAM, free_port
 CONFIG = '[store]\npath = "{path}"\n[[topics]]\nselector = "jobs/#"\nack = "disk"\n'
 
 
+def until(condition, what, seconds=15):
+    """Waits for what comes by itself."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+    return found
+
+
 class Server:
     """A server with a store in `folder`, and the command line against it."""
 
