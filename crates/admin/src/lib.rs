@@ -16,8 +16,10 @@ mod question;
 mod router;
 mod slow;
 mod topics;
+mod webhooks;
 
 pub use counters::{AnswerTimes, ApplicationCounters, ShardCounters};
 pub use exchange::{Answer, Exchange, run};
 pub use question::{CountedApplication, Listed, Published, Question, Shards, Slow, Value};
 pub use router::router;
+pub use webhooks::WebhookCounters;

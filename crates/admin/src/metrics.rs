@@ -20,17 +20,18 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 
-use crate::ShardCounters;
 use crate::counters::Entry;
 use crate::error::{ApiError, no_answer};
 use crate::question::{CountedApplication, Question, Shards};
 use crate::router::SHARD_ANSWER_MAX;
+use crate::{ShardCounters, WebhookCounters};
 
 pub(crate) async fn metrics(State(shards): State<Arc<dyn Shards>>) -> Result<Response, ApiError> {
     let of_shards = ask_all(&*shards, |answer| Question::Counters { answer }).await?;
     let applications = ask_all(&*shards, |answer| Question::Applications { answer }).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let text = text_of(of_shards, applications).expect("a String takes all that is written to it");
+    let text = text_of(of_shards, applications, shards.webhooks().to_vec());
+    let text = text.expect("a String takes all that is written to it");
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
@@ -51,16 +52,18 @@ async fn ask_all<T>(
     Ok(heard?)
 }
 
-/// The counters of all shards as one text.
+/// The counters of all shards and webhooks as one text.
 fn text_of(
     shards: Vec<ShardCounters>,
     applications: Vec<Vec<CountedApplication>>,
+    webhooks: Vec<Arc<WebhookCounters>>,
 ) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("tidegate");
     registry.register_collector(Box::new(Shown { shards }));
     if applications.iter().any(|shard| !shard.is_empty()) {
         registry.register_collector(Box::new(ShownApplications { shards: applications }));
     }
+    registry.register_collector(Box::new(ShownWebhooks { webhooks }));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
@@ -139,8 +142,23 @@ impl Collector for ShownApplications {
     }
 }
 
+/// What the webhooks count.
+#[derive(Debug)]
+struct ShownWebhooks {
+    webhooks: Vec<Arc<WebhookCounters>>,
+}
+
+impl Collector for ShownWebhooks {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let line = |it: &Arc<WebhookCounters>| ([("webhook", it.name.clone())], it.entries());
+        let lines: Vec<_> = self.webhooks.iter().map(line).collect();
+        encode_entries(&mut encoder, "webhook_", &lines)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use super::*;
@@ -150,7 +168,7 @@ mod tests {
     fn every_counter_has_help_type_and_a_line_a_shard() {
         let busy = ShardCounters { sends: 3, ..ShardCounters::default() };
         let shards = vec![busy, ShardCounters::default()];
-        let text = text_of(shards, vec![Vec::new(); 2]).expect("a String takes all");
+        let text = text_of(shards, vec![Vec::new(); 2], Vec::new()).expect("a String takes all");
         assert!(text.contains("# TYPE tidegate_sends counter\n"), "{text}");
         assert!(text.contains("tidegate_sends_total{shard=\"0\"} 3\n"), "{text}");
         assert!(text.contains("tidegate_connections{shard=\"1\"} 0\n"), "{text}");
@@ -166,7 +184,7 @@ mod tests {
         }
         let counters = ApplicationCounters { answers: 3, ..ApplicationCounters::default() };
         let one = CountedApplication { application: "a".into(), counters, answer_times };
-        let text = text_of(vec![ShardCounters::default()], vec![vec![one]]);
+        let text = text_of(vec![ShardCounters::default()], vec![vec![one]], Vec::new());
         let text = text.expect("a String takes all");
         let labels = "application=\"a\",shard=\"0\"";
         for line in [
@@ -178,5 +196,15 @@ mod tests {
         ] {
             assert!(text.contains(&line), "{line}{text}");
         }
+    }
+
+    #[test]
+    fn webhooks_are_told_by_name() {
+        let webhook = WebhookCounters::new("erp");
+        webhook.delivered.store(7, Ordering::Relaxed);
+        let text = text_of(Vec::new(), Vec::new(), vec![Arc::new(webhook)]);
+        let text = text.expect("a String takes all");
+        assert!(text.contains("tidegate_webhook_delivered_total{webhook=\"erp\"} 7\n"), "{text}");
+        assert!(text.contains("tidegate_webhook_pending{webhook=\"erp\"} 0\n"), "{text}");
     }
 }

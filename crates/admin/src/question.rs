@@ -8,7 +8,7 @@ use model::{
 };
 use tokio::sync::oneshot;
 
-use crate::{AnswerTimes, ApplicationCounters, ShardCounters};
+use crate::{AnswerTimes, ApplicationCounters, ShardCounters, WebhookCounters};
 
 /// Something asked of one shard; it answers through the sender and never waits.
 #[derive(Debug)]
@@ -145,6 +145,8 @@ pub trait Shards: Send + Sync + 'static {
     fn principal(&self, token: Option<&str>) -> Result<Arc<Principal>, Refusal>;
     /// Whether pages of `origin` may use a server that they call `host`.
     fn origin_allowed(&self, origin: &str, host: &str) -> bool;
+    /// What each webhook counts.
+    fn webhooks(&self) -> &[Arc<WebhookCounters>];
     /// Every bound.
     fn limits(&self) -> &Limits;
     /// Whether the server takes requests.

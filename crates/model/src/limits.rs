@@ -179,6 +179,12 @@ limits! {
     device_unsent_bytes_max: usize = 2 << 20;
     /// Devices that went and are remembered by a shard, so that asking them is answered 410 rather than 404.
     devices_gone_max: usize = 100_000;
+    /// Publications of one topic that a webhook holds; those after them it takes from the topic's history later.
+    webhook_topic_pending_max: usize = 100;
+    /// Publications of one webhook that wait to be delivered; beyond that it reads no further.
+    webhook_pending_max: usize = 10_000;
+    /// Payload bytes of these.
+    webhook_pending_bytes_max: usize = 64 << 20;
     /// Milliseconds that a kept-alive HTTP connection may idle between requests.
     keep_alive_ms: Duration = Duration::from_secs(60);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::{Anonymous, Code, Limits, Principal, Refusal, Selector};
 
-use crate::config::AccessConfig;
+use crate::config::{AccessConfig, Config};
 use crate::devices::UsedOnce;
 
 /// The access rules of a configuration, ready to be asked.
@@ -19,8 +19,13 @@ pub struct Access {
 }
 
 impl Access {
-    /// The rules that `config` spells out.
-    pub fn new(config: &AccessConfig, has_applications: bool, limits: &Limits) -> Self {
+    /// The rules that a configuration spells out.
+    pub fn new(config: &Config) -> Self {
+        Self::with(&config.access, reserved(config), &config.limits)
+    }
+
+    /// The same; without a token nobody publishes to, asks or answers for `except`.
+    fn with(config: &AccessConfig, except: Vec<Selector>, limits: &Limits) -> Self {
         let anonymous = match config.anonymous {
             Anonymous::All => Some(Principal::unlimited("anonymous")),
             Anonymous::Read => Some(Principal {
@@ -30,8 +35,6 @@ impl Access {
             }),
             Anonymous::None => None,
         };
-        // Nobody speaks to devices, or for them, without a key or a token.
-        let except = if has_applications { devices() } else { Vec::new() };
         let anonymous =
             anonymous.map(|it| Principal { rates: config.anonymous_rates, except, ..it });
         let tokens = config
@@ -80,8 +83,14 @@ impl Access {
     }
 }
 
-fn devices() -> Vec<Selector> {
-    vec![Selector::parse("devices/#", &Limits::default()).expect("a valid selector")]
+/// What nobody may touch without a key or a token: devices, and what webhooks could not deliver.
+fn reserved(config: &Config) -> Vec<Selector> {
+    let all = [
+        (!config.applications.is_empty(), "devices/#"),
+        (!config.webhooks.is_empty(), "webhooks/#"),
+    ];
+    let selector = |text| Selector::parse(text, &Limits::default()).expect("a valid selector");
+    all.into_iter().filter(|(is_used, _)| *is_used).map(|(_, text)| selector(text)).collect()
 }
 
 fn everything() -> Vec<Selector> {
@@ -100,7 +109,7 @@ mod tests {
     #[test]
     fn anonymous_readers_read_and_do_not_publish() {
         let config = AccessConfig { anonymous: Anonymous::Read, ..AccessConfig::default() };
-        let access = Access::new(&config, false, &Limits::default());
+        let access = Access::with(&config, Vec::new(), &Limits::default());
         let principal = access.principal(None).expect("anonymous is welcome");
         let all = Selector::parse("a/#", &Limits::default()).expect("valid");
         assert!(principal.may(Action::Subscribe, &all) && !principal.may(Action::Publish, &all));
@@ -108,10 +117,22 @@ mod tests {
     }
 
     #[test]
+    fn without_a_token_nobody_makes_dead_letters() {
+        let text = "[[webhooks]]\nname = \"w\"\nurl = \"http://x\"\ntopics = [\"#\"]\n\
+                    secret = \"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\"\n";
+        let config = crate::config::parse(text, "t.toml").expect("valid");
+        let anonymous = Access::new(&config).principal(None).expect("anonymous is welcome");
+        let dead = Selector::parse("webhooks/w/dead", &Limits::default()).expect("valid");
+        assert!(!anonymous.may(Action::Publish, &dead) && anonymous.may(Action::Subscribe, &dead));
+        let without = Access::new(&Config::default()).principal(None).expect("welcome");
+        assert!(without.may(Action::Publish, &dead), "the name means nothing then");
+    }
+
+    #[test]
     fn a_page_of_this_host_is_no_foreigner() {
         let config =
             AccessConfig { origins: vec!["https://a.example".into()], ..AccessConfig::default() };
-        let access = Access::new(&config, false, &Limits::default());
+        let access = Access::with(&config, Vec::new(), &Limits::default());
         assert!(access.origin_allowed("http://localhost:8470", "localhost:8470"));
         assert!(access.origin_allowed("https://a.example", "localhost:8470"));
         assert!(!access.origin_allowed("https://b.example", "localhost:8470"));

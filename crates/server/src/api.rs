@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use admin::{Question, Shards};
+use admin::{Question, Shards, WebhookCounters};
 use engine::{Hiccups, MailSender};
 use hub::home_shard;
 use model::{Code, Limits, Principal, Refusal, TopicName};
@@ -19,6 +19,7 @@ pub(crate) struct MailedShards {
     pub access: Arc<Access>,
     pub is_ready: Arc<AtomicBool>,
     pub hiccups: Option<Arc<Hiccups>>,
+    pub webhooks: Vec<Arc<WebhookCounters>>,
 }
 
 impl Shards for MailedShards {
@@ -43,6 +44,10 @@ impl Shards for MailedShards {
 
     fn origin_allowed(&self, origin: &str, host: &str) -> bool {
         self.access.origin_allowed(origin, host)
+    }
+
+    fn webhooks(&self) -> &[Arc<WebhookCounters>] {
+        &self.webhooks
     }
 
     fn limits(&self) -> &Limits {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
 
+use admin::WebhookCounters;
 use engine::{
     Clock, EpollIo, EpollOptions, Hiccups, ListenerOptions, MailReceiver, MailSender, Waker,
     descriptor_limit, listen, mailbox, private_descriptor_table, raise_descriptor_limit,
@@ -18,7 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::access::Access;
 use crate::api::MailedShards;
-use crate::config::Config;
+use crate::config::{Config, WebhookConfig};
 use crate::mail::ShardMail;
 use crate::memory::{Governor, SharedPressure};
 use crate::proof::Secret;
@@ -42,6 +43,8 @@ pub struct Server {
     store: Option<Store>,
     governor: Option<Governor>,
     has_applications: bool,
+    config: Arc<Config>,
+    webhooks: Vec<Arc<WebhookCounters>>,
 }
 
 /// Why a server did not start.
@@ -105,8 +108,7 @@ impl Server {
             .iter()
             .map(|waker| mailbox(config.limits.mailbox_len_max, waker.clone()))
             .unzip();
-        let access =
-            Arc::new(Access::new(&config.access, !config.applications.is_empty(), &config.limits));
+        let access = Arc::new(Access::new(&config));
         let (api, exchanges) = mpsc::channel(config.limits.requests_in_flight_max);
         let clock = Clock::start();
         let epoch = format!("{:x}-{:08x}", clock.now().unix_ms, random_seed() as u32);
@@ -133,12 +135,15 @@ impl Server {
         let governor = Governor::start(config.limits.memory_bytes_max, &common.pressure)
             .map_err(|error| cannot("watch the memory", error, "free some memory"))?;
         let (address, shards) = start_shards(&common, &wakers, boxes, disks)?;
+        let counters_of = |it: &WebhookConfig| Arc::new(WebhookCounters::new(&it.name));
+        let webhooks: Vec<_> = config.webhooks.iter().map(counters_of).collect();
         let shards_seen = MailedShards {
             peers: peers.clone(),
             config: Arc::clone(&config),
             access,
             is_ready: Arc::clone(&is_ready),
             hiccups: hiccups.clone(),
+            webhooks: webhooks.clone(),
         };
         let router = admin::router(Arc::new(shards_seen));
         let api = std::thread::Builder::new()
@@ -158,12 +163,24 @@ impl Server {
             store,
             governor,
             has_applications: !config.applications.is_empty(),
+            config,
+            webhooks,
         })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What it was told at its start.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Where each webhook of the configuration counts, in the same order.
+    pub fn webhooks(&self) -> &[Arc<WebhookCounters>] {
+        &self.webhooks
     }
 
     /// Asks all shards to stop: clients are told, then connections close.

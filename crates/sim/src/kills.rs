@@ -135,7 +135,7 @@ impl World {
         let limits = &self.config.limits;
         let (senders, boxes): (Vec<_>, Vec<_>) =
             (0..count).map(|_| mailbox(limits.mailbox_len_max, Waker::none())).unzip();
-        let access = Arc::new(Access::new(&self.config.access, false, &self.config.limits));
+        let access = Arc::new(Access::new(&self.config));
         let found = lock(&self.disk).found(HELD);
         let shard = |(index, mailbox)| {
             let at_home = |topic: &TopicName| home_shard(topic, count as u16).0 == index as u16;

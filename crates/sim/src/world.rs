@@ -76,8 +76,7 @@ impl World {
             ..Limits::default()
         };
         let config = Arc::new(Config { limits: limits.clone(), ..Config::default() });
-        let access =
-            Arc::new(Access::new(&config.access, !config.applications.is_empty(), &config.limits));
+        let access = Arc::new(Access::new(&config));
         let network = Network::new(count, seed);
         let (peers, boxes): (Vec<_>, Vec<_>) =
             (0..count).map(|_| mailbox(limits.mailbox_len_max, Waker::none())).unzip();

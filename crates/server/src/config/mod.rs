@@ -2,6 +2,7 @@
 
 mod parse;
 mod text;
+mod webhooks;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use crate::devices::Role;
 pub(crate) use parse::is_device_name;
 pub use parse::{ConfigError, load, parse};
 pub use text::{default_text, reference};
+pub use webhooks::{WebhookConfig, WebhookSecret};
 
 /// Everything a server is told at its start.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +31,8 @@ pub struct Config {
     pub access: AccessConfig,
     /// Applications whose devices attach.
     pub applications: Vec<ApplicationConfig>,
+    /// Where publications are posted to.
+    pub webhooks: Vec<WebhookConfig>,
     /// Topic policies, in order.
     pub policies: Vec<PolicyRule>,
     /// Whether and how messages are compressed.
@@ -151,6 +155,7 @@ impl Default for Config {
             compression: CompressionConfig::default(),
             access: AccessConfig::default(),
             applications: Vec::new(),
+            webhooks: Vec::new(),
             policies: Vec::new(),
             limits: Limits::default(),
             echo: false,

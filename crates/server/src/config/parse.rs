@@ -13,6 +13,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 use toml::de::DeValue;
 
+use super::webhooks::dead_letters_rule;
 use super::{ApplicationConfig, Config, EngineConfig, KeyConfig};
 use crate::devices::Role;
 use crate::subscribers::positions_rule;
@@ -78,19 +79,20 @@ pub(crate) fn is_device_name(text: &str) -> bool {
     (1..=LEN_MAX).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     text: &'a str,
     file: &'a str,
 }
 
-type Table<'a> = DeTable<'a>;
-type Value<'a> = Spanned<DeValue<'a>>;
+pub(super) type Table<'a> = DeTable<'a>;
+pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
 const SECTIONS: &[&str] = &[
     "server",
     "engine",
     "access",
     "applications",
+    "webhooks",
     "classes",
     "topics",
     "limits",
@@ -129,7 +131,7 @@ const TOPIC_KEYS: &[&str] = &[
 ];
 
 impl Reader<'_> {
-    fn error(&self, at: usize, key: &str, text: String) -> ConfigError {
+    pub(super) fn error(&self, at: usize, key: &str, text: String) -> ConfigError {
         let line = self.text[..at.min(self.text.len())].matches('\n').count() + 1;
         ConfigError { file: self.file.into(), line, key: key.into(), text }
     }
@@ -149,7 +151,7 @@ impl Reader<'_> {
     }
 
     /// Hands each key of a table to `take`, which answers false for those that it does not know.
-    fn each(
+    pub(super) fn each(
         &self,
         table: &Table<'_>,
         section: &str,
@@ -189,6 +191,12 @@ impl Reader<'_> {
                         let new = self.application((table, at))?;
                         self.check_application(&config.applications, &new, at)?;
                         config.applications.push(new);
+                    }
+                }
+                "webhooks" => {
+                    for table in self.tables(path, value)? {
+                        let new = self.webhook(table, &config.webhooks, &config.limits)?;
+                        config.webhooks.push(new);
                     }
                 }
                 "topics" => {
@@ -237,6 +245,9 @@ impl Reader<'_> {
             let text = "a topic policy says `ack = \"disk\"` and there is no store; add [store] with \
                         path = \"data\"";
             return Err(self.error(0, "store.path", text.into()));
+        }
+        if !config.webhooks.is_empty() {
+            config.policies.push(dead_letters_rule(config.store.is_some(), &config.limits));
         }
         if config.store.is_some() {
             config.policies.push(positions_rule(&config.limits));
@@ -582,7 +593,11 @@ impl Reader<'_> {
         self.error(value.span().start, path, format!("its value is not {wanted}"))
     }
 
-    fn text<'v>(&self, path: &str, value: &'v Value<'_>) -> Result<&'v str, ConfigError> {
+    pub(super) fn text<'v>(
+        &self,
+        path: &str,
+        value: &'v Value<'_>,
+    ) -> Result<&'v str, ConfigError> {
         match value.get_ref() {
             DeValue::String(text) => Ok(text),
             _ => Err(self.wrong(path, value, "a text; put it in quotes")),
@@ -596,7 +611,7 @@ impl Reader<'_> {
         }
     }
 
-    fn number<N: TryFrom<u64>>(
+    pub(super) fn number<N: TryFrom<u64>>(
         &self,
         path: &str,
         value: &Value<'_>,
@@ -630,7 +645,7 @@ impl Reader<'_> {
         })
     }
 
-    fn texts<'v>(
+    pub(super) fn texts<'v>(
         &self,
         path: &str,
         value: &'v Value<'_>,
@@ -653,7 +668,7 @@ impl Reader<'_> {
             .map_err(|error| self.error(value.span().start, path, error.to_string()))
     }
 
-    fn selectors(
+    pub(super) fn selectors(
         &self,
         path: &str,
         value: &Value<'_>,

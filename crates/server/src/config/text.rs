@@ -27,7 +27,7 @@ const fn optional(name: &'static str, shown: &'static str, meaning: &'static str
     Setting { name, default: None, shown, meaning }
 }
 
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [Section; 10] = [
     Section {
         name: "server",
         meaning: "The node and its address.",
@@ -139,6 +139,25 @@ presence = true              # each device's coming and going is told in devices
 id = "k1"                    # told in the open where a device proves that it has the key
 key = "a long random text"
 roles = ["device"]           # "device", "application", "admin"
+"##,
+    },
+    Section {
+        name: "webhooks",
+        meaning: "Endpoints that publications are posted to (docs/webhooks.md), a list of tables. What is not \
+                  commented out has to be there; of the rest the defaults are shown.",
+        settings: &[],
+        example: r##"[[webhooks]]
+name = "erp"                 # dead letters go to the topic webhooks/erp/dead
+url = "https://example.com/hooks"
+topics = ["devices/meters/+/events"]
+secret = "whsec_..."         # make one: echo whsec_$(openssl rand -base64 32)
+# secrets = ["new", "old"]   # instead, while a secret is replaced: requests are signed with each
+# ca_file = "ca.pem"         # certificates to trust instead of the usual ones
+# timeout_ms = 15000         # an attempt may take
+# attempts_max = 10          # then the publication becomes a dead letter
+# pause_ms_min = 1000        # after the first attempt; each pause is twice the one before
+# pause_ms_max = 300000
+# concurrency = 8            # topics that are delivered at a time
 "##,
     },
     Section {
