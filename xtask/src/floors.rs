@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::{Faults, read};
 
 /// Every crate and its floor.
-const FLOORS: [(&str, u8); 11] = [
+const FLOORS: [(&str, u8); 12] = [
     ("model", 0),
     ("engine", 0),
     ("protocol", 1),
@@ -16,6 +16,7 @@ const FLOORS: [(&str, u8); 11] = [
     ("server", 3),
     ("sim", 4),
     ("bench", 4),
+    ("webhooks", 4),
     ("tidegate", 5),
 ];
 

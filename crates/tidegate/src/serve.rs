@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use engine::{on_reload_signal, on_shutdown_signal};
 use server::config::load;
 use server::{Config, Server};
+use webhooks::Plan;
 
 use crate::args::{Remote, ServeArgs};
 use crate::{Failure, Outcome, feed};
@@ -48,16 +49,22 @@ fn start(args: &ServeArgs) -> Result<Server, (Failure, String)> {
     config.listen = args.listen.unwrap_or(config.listen);
     config.engine.shards = args.shards.filter(|count| *count > 0).or(config.engine.shards);
     // Watched for before anybody can connect: a signal during the start waits for the end of it.
-    let (tell, hear) = std::sync::mpsc::channel::<Box<dyn Fn() + Send>>();
+    let (tell, hear) = std::sync::mpsc::channel::<Box<dyn FnOnce() + Send>>();
     on_shutdown_signal(move || {
         if let Ok(stop) = hear.recv() {
             stop();
         }
     })
     .map_err(|error| (Failure::Other, format!("cannot watch for signals: {error}")))?;
+    let plan = Plan::new(&mut config).map_err(|error| (Failure::BadConfig, error.to_string()))?;
     let server = Server::start(config).map_err(|error| (Failure::Other, error.to_string()))?;
+    let webhooks = plan.start(&server).map_err(|error| (Failure::Other, error.to_string()))?;
+    let stop_server = server.stopper();
     // The watching thread listens as long as the process lives.
-    let _ = tell.send(Box::new(server.stopper()));
+    let _ = tell.send(Box::new(move || {
+        webhooks.stop();
+        stop_server();
+    }));
     if let Some(file) = args.config.clone() {
         let reload = server.reloader();
         on_reload_signal(move || match load(&file) {

@@ -186,6 +186,9 @@ fn fault_of(it: &WebhookConfig, known: &[WebhookConfig]) -> Option<&'static str>
     if it.url.is_empty() || it.topics.is_empty() || it.secrets.is_empty() {
         return Some("a webhook needs a `url`, `topics` and a `secret`; add what is missing");
     }
+    if it.topics.iter().any(|topic| topic.as_str().starts_with('$')) {
+        return Some("topics of the server's own are not posted; choose others than `$…`");
+    }
     if it.pause_min > it.pause_max {
         return Some("`pause_ms_min` is more than `pause_ms_max`; lower one, or raise the other");
     }
@@ -242,6 +245,10 @@ mod tests {
             ),
             (format!("{whole}{whole}"), "the same `name`"),
             (format!("{whole}pause_ms_min = 9\npause_ms_max = 8\n"), "is more than `pause_ms_max`"),
+            (
+                format!("[[webhooks]]\n{name}{secret}url = \"http://x\"\ntopics = [\"$a/#\"]\n"),
+                "of the server's own",
+            ),
             (format!("{whole}attempts_max = 0\n"), "a whole number from 1 to 1000"),
             (
                 format!("[[webhooks]]\n{name}url = \"ftp://x\"\n"),

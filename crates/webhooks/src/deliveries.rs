@@ -1,0 +1,504 @@
+//! What of each topic is to be delivered, tried again, recorded or acknowledged next. Pure.
+//!
+//! A topic is delivered one publication after another; topics side by side. What becomes of its oldest says what
+//! the topic is at:
+//!
+//! ```text
+//! Idle ─► Ready ─► Attempted ─┬─ delivered ─────────────────────────► the next, or Idle
+//!           ▲                 ├─ failed too often ───► Recorded ────► the next, or Idle
+//!           │                 └─ failed ─────────────► Resting ─┐
+//!           └───────────────────────────────────────────────────┘
+//! ```
+//!
+//! A topic that falls behind keeps only its oldest few here; when these are settled, the next are `Fetched` from its
+//! history, so that it takes no room from others.
+//!
+//! Only what was delivered or recorded is acknowledged, so that nothing is lost whenever the process ends.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::{GapReason, Position, Selector, Sequence, TopicName};
+
+use crate::endpoint::Endpoint;
+use crate::letter::{Letter, Missed, Trouble};
+use crate::posting::Posting;
+use crate::schedule::Schedule;
+
+/// What goes for one webhook.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    /// The topic of its own dead letters.
+    pub letters: TopicName,
+    pub topics: Vec<Selector>,
+    pub schedule: Schedule,
+    pub attempts_max: u32,
+    pub concurrency: usize,
+    /// Publications of one topic that are held.
+    pub ahead_max: usize,
+}
+
+/// A page of a topic's history.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Page {
+    pub topic: TopicName,
+    /// What it comes after: nothing between what was asked for and this is kept any more.
+    pub after: Position,
+    pub postings: Vec<Posting>,
+    pub read_ms: u64,
+}
+
+/// What became of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Outcome {
+    Delivered,
+    /// The endpoint wants nothing any more (410).
+    Gone,
+    Failed {
+        status: Option<u16>,
+        error: String,
+        /// How long it asked to wait.
+        asked: Option<Duration>,
+    },
+}
+
+/// When an outcome was heard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard {
+    pub at: Instant,
+    pub unix_ms: u64,
+    /// From 0 to 1: spreads what comes next.
+    pub random: f64,
+}
+
+/// What the operator should hear of.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum News {
+    Failing {
+        error: String,
+    },
+    Recovered,
+    Gone,
+    /// Something is recorded, or, being a dead letter itself, only said.
+    Dead(Letter),
+}
+
+/// What was counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub delivered: u64,
+    pub attempts_failed: u64,
+    pub dead_letters: u64,
+    pub missed: u64,
+    pub conflated: u64,
+    pub last_success_ms: u64,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Posting(Arc<Posting>),
+    Missed(Missed),
+}
+
+impl Entry {
+    fn position(&self) -> &Position {
+        match self {
+            Self::Posting(posting) => &posting.position,
+            Self::Missed(missed) => &missed.position,
+        }
+    }
+
+    fn read_ms(&self) -> u64 {
+        match self {
+            Self::Posting(posting) => posting.read_ms,
+            Self::Missed(missed) => missed.read_ms,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Posting(posting) => posting.payload.len(),
+            Self::Missed(_) => 0,
+        }
+    }
+}
+
+/// What a topic is at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Idle,
+    Ready,
+    Attempted,
+    Resting,
+    Recorded,
+    Fetched,
+}
+
+/// One topic.
+#[derive(Debug, Default)]
+struct Lane {
+    /// The newest that was read: what comes again is known by it.
+    read: Option<Position>,
+    /// What is not acknowledged, oldest first.
+    queue: VecDeque<Entry>,
+    /// The last that was settled.
+    settled: Option<Position>,
+    /// Publications follow that were read and not held.
+    has_more: bool,
+    stage: Stage,
+    trouble: Trouble,
+}
+
+impl Lane {
+    /// Whether what was read now is left to be fetched later.
+    fn must_fetch(&self, ahead_max: usize) -> bool {
+        self.has_more || self.queue.len() >= ahead_max
+    }
+}
+
+/// All topics of one webhook.
+#[derive(Debug)]
+pub(crate) struct Deliveries {
+    rules: Rules,
+    lanes: HashMap<TopicName, Lane>,
+    ready: VecDeque<TopicName>,
+    resting: BTreeSet<(Instant, TopicName)>,
+    in_flight: usize,
+    letters: VecDeque<Letter>,
+    fetches: VecDeque<(TopicName, Position)>,
+    settled: BTreeMap<TopicName, Position>,
+    news: VecDeque<News>,
+    endpoint: Endpoint,
+    is_gone: bool,
+    counts: Counts,
+    pending: usize,
+    pending_bytes: usize,
+    /// When what waits was read, and how much of it.
+    ages: BTreeMap<u64, usize>,
+}
+
+impl Deliveries {
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            lanes: HashMap::new(),
+            ready: VecDeque::new(),
+            resting: BTreeSet::new(),
+            in_flight: 0,
+            letters: VecDeque::new(),
+            fetches: VecDeque::new(),
+            settled: BTreeMap::new(),
+            news: VecDeque::new(),
+            endpoint: Endpoint::default(),
+            is_gone: false,
+            counts: Counts::default(),
+            pending: 0,
+            pending_bytes: 0,
+            ages: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Publications that wait, and the bytes of their payloads.
+    pub(crate) fn pending(&self) -> (usize, usize) {
+        (self.pending, self.pending_bytes)
+    }
+
+    /// When the oldest of them was read, in milliseconds since 1970.
+    pub(crate) fn oldest_ms(&self) -> Option<u64> {
+        self.ages.keys().next().copied()
+    }
+
+    /// Attempts under way.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(crate) fn is_failing(&self) -> bool {
+        self.endpoint.is_failing()
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// Takes a publication that was read.
+    pub(crate) fn handle_publication(&mut self, posting: Posting) {
+        let lane = self.lanes.entry(posting.topic.clone()).or_default();
+        let Position { epoch, sequence } = &posting.position;
+        if let Some(read) = lane.read.as_ref().filter(|read| read.epoch == *epoch) {
+            if *sequence <= read.sequence {
+                return;
+            }
+            // No gap was told: its topic's policy lets slow readers skip.
+            self.counts.conflated += sequence.count_after(read.sequence) - 1;
+        }
+        lane.read = Some(posting.position.clone());
+        if !self.rules.wants(&posting.topic) {
+            self.settled.insert(posting.topic, posting.position);
+        } else if lane.must_fetch(self.rules.ahead_max) {
+            lane.has_more = true;
+        } else {
+            self.take(posting.topic.clone(), Entry::Posting(Arc::new(posting)));
+        }
+    }
+
+    /// Takes a gap that was told.
+    pub(crate) fn handle_missed(&mut self, mut missed: Missed) {
+        let lane = self.lanes.entry(missed.topic.clone()).or_default();
+        if let Some(read) = lane.read.as_ref().filter(|it| it.epoch == missed.position.epoch) {
+            if missed.position.sequence <= read.sequence {
+                return;
+            }
+            // Told again from what was acknowledged: of that, some was read before.
+            missed.from = missed.from.max(Some(read.sequence.next()));
+        }
+        lane.read = Some(missed.position.clone());
+        if !self.rules.wants(&missed.topic) {
+            self.settled.insert(missed.topic, missed.position);
+        } else if lane.must_fetch(self.rules.ahead_max) {
+            // The page will say so.
+            lane.has_more = true;
+        } else {
+            self.take(missed.topic.clone(), Entry::Missed(missed));
+        }
+    }
+
+    /// The next topic to fetch more of, and from where; [`Deliveries::handle_page`] brings it.
+    pub(crate) fn poll_fetch(&mut self) -> Option<(TopicName, Position)> {
+        self.fetches.pop_front()
+    }
+
+    /// Takes what a topic's history has after what was settled.
+    pub(crate) fn handle_page(&mut self, page: Page) {
+        let Page { topic, after, postings, read_ms } = page;
+        let lane = self.lanes.get_mut(&topic).expect("what was fetched is known");
+        let settled = lane.settled.clone().expect("what was fetched comes after something");
+        let read = lane.read.clone().expect("what was fetched was read");
+        lane.stage = Stage::Idle;
+        let end = postings.last().map_or(&after, |last| &last.position).clone();
+        let missed = |from: Option<Sequence>, position: Position| {
+            let reason = if from.is_some() { GapReason::History } else { GapReason::Epoch };
+            Entry::Missed(Missed { topic: topic.clone(), position, from, reason, read_ms })
+        };
+        let is_anew = after.epoch != settled.epoch;
+        let mut entries = VecDeque::new();
+        if is_anew {
+            entries.push_back(missed(None, after));
+        } else if after.sequence > settled.sequence {
+            entries.push_back(missed(Some(settled.sequence.next()), after));
+        }
+        let is_end = postings.is_empty();
+        entries.extend(postings.into_iter().map(|posting| Entry::Posting(Arc::new(posting))));
+        let is_behind = end.epoch == read.epoch && end.sequence < read.sequence;
+        lane.has_more = is_behind && !is_end;
+        match (is_behind, is_end) {
+            // It was told once, and its history never had it.
+            (true, true) => entries.push_back(missed(Some(end.sequence.next()), read)),
+            (true, false) => {}
+            (false, _) => lane.read = Some(end),
+        }
+        for entry in entries {
+            self.take(topic.clone(), entry);
+        }
+    }
+
+    fn take(&mut self, topic: TopicName, entry: Entry) {
+        self.pending += 1;
+        self.pending_bytes += entry.bytes();
+        *self.ages.entry(entry.read_ms()).or_default() += 1;
+        let lane = self.lanes.entry(topic.clone()).or_default();
+        lane.queue.push_back(entry);
+        if lane.stage == Stage::Idle {
+            self.begin(topic);
+        }
+    }
+
+    /// Sees to the oldest of a topic.
+    fn begin(&mut self, topic: TopicName) {
+        let Some(lane) = self.lanes.get_mut(&topic) else { return };
+        lane.trouble = Trouble::default();
+        lane.stage = match lane.queue.front() {
+            None if lane.has_more => {
+                let settled = lane.settled.clone().expect("what follows comes after something");
+                self.fetches.push_back((topic, settled));
+                Stage::Fetched
+            }
+            None => Stage::Idle,
+            Some(Entry::Posting(_)) => {
+                self.ready.push_back(topic);
+                Stage::Ready
+            }
+            Some(Entry::Missed(missed)) => {
+                let letter = Letter::Missed(missed.clone());
+                self.news.push_back(News::Dead(letter.clone()));
+                self.letters.push_back(letter);
+                Stage::Recorded
+            }
+        };
+    }
+
+    /// The next attempt to make, if one may be made now.
+    pub(crate) fn poll_attempt(&mut self, now: Instant) -> Option<Arc<Posting>> {
+        while self.resting.first().is_some_and(|(due_at, _)| *due_at <= now) {
+            let (_, topic) = self.resting.pop_first().expect("there is a first");
+            self.lanes.get_mut(&topic).expect("what rests is known").stage = Stage::Ready;
+            self.ready.push_back(topic);
+        }
+        let has_room = self.in_flight < self.rules.concurrency;
+        if self.is_gone || !has_room || !self.endpoint.admits(self.in_flight, now) {
+            return None;
+        }
+        let lane = self.lanes.get_mut(&self.ready.pop_front()?).expect("what is ready is known");
+        let Some(Entry::Posting(posting)) = lane.queue.front() else {
+            panic!("what is ready has a publication");
+        };
+        (lane.stage, self.in_flight) = (Stage::Attempted, self.in_flight + 1);
+        Some(Arc::clone(posting))
+    }
+
+    /// Takes what became of an attempt.
+    pub(crate) fn handle_outcome(&mut self, topic: &TopicName, outcome: Outcome, heard: Heard) {
+        self.in_flight -= 1;
+        match outcome {
+            Outcome::Delivered => {
+                self.counts.delivered += 1;
+                self.counts.last_success_ms = heard.unix_ms;
+                if self.endpoint.handle_delivered() {
+                    self.news.push_back(News::Recovered);
+                }
+                self.settle(topic);
+            }
+            Outcome::Gone => {
+                self.counts.attempts_failed += 1;
+                if !std::mem::replace(&mut self.is_gone, true) {
+                    self.news.push_back(News::Gone);
+                }
+            }
+            Outcome::Failed { status, error, asked } => {
+                self.counts.attempts_failed += 1;
+                let pauses = (&self.rules.schedule, heard.random);
+                if self.endpoint.handle_failed(topic, asked, pauses, heard.at) {
+                    self.news.push_back(News::Failing { error: error.clone() });
+                }
+                self.handle_failed(topic, (status, error), asked, heard);
+            }
+        }
+    }
+
+    fn handle_failed(
+        &mut self,
+        topic: &TopicName,
+        (status, error): (Option<u16>, String),
+        asked: Option<Duration>,
+        heard: Heard,
+    ) {
+        let lane = self.lanes.get_mut(topic).expect("what was attempted is known");
+        let trouble = &mut lane.trouble;
+        if trouble.attempts == 0 {
+            trouble.first_ms = heard.unix_ms;
+        }
+        trouble.attempts += 1;
+        (trouble.last_ms, trouble.status, trouble.error) = (heard.unix_ms, status, error);
+        if trouble.attempts < self.rules.attempts_max {
+            let pause = self.rules.schedule.pause(trouble.attempts, heard.random);
+            let due_at = heard.at + pause.max(asked.unwrap_or_default());
+            lane.stage = Stage::Resting;
+            self.resting.insert((due_at, topic.clone()));
+            return;
+        }
+        let Some(Entry::Posting(posting)) = lane.queue.front() else {
+            panic!("what was attempted is a publication");
+        };
+        let letter = Letter::Undelivered(Arc::clone(posting), trouble.clone());
+        lane.stage = Stage::Recorded;
+        self.news.push_back(News::Dead(letter.clone()));
+        match is_letters(topic) {
+            // Letters about letters would never end.
+            true => self.handle_recorded(&letter),
+            false => self.letters.push_back(letter),
+        }
+    }
+
+    /// The next letter to record; [`Deliveries::handle_recorded`] says that it is.
+    pub(crate) fn poll_letter(&mut self) -> Option<Letter> {
+        self.letters.pop_front()
+    }
+
+    /// Notes that a letter is recorded, or never will be.
+    pub(crate) fn handle_recorded(&mut self, letter: &Letter) {
+        match letter {
+            Letter::Undelivered(..) => self.counts.dead_letters += 1,
+            Letter::Missed(missed) => self.counts.missed += missed.count(),
+        }
+        self.settle(letter.topic());
+    }
+
+    /// Is done with the oldest of a topic.
+    fn settle(&mut self, topic: &TopicName) {
+        let lane = self.lanes.get_mut(topic).expect("what is settled is known");
+        let entry = lane.queue.pop_front().expect("what is settled waited");
+        self.pending -= 1;
+        self.pending_bytes -= entry.bytes();
+        let age = self.ages.get_mut(&entry.read_ms()).expect("what waits has an age");
+        *age -= 1;
+        if *age == 0 {
+            self.ages.remove(&entry.read_ms());
+        }
+        lane.settled = Some(entry.position().clone());
+        self.settled.insert(topic.clone(), entry.position().clone());
+        self.begin(topic.clone());
+    }
+
+    /// How far each topic came since the last call.
+    pub(crate) fn take_settled(&mut self) -> Vec<(TopicName, Position)> {
+        let mut settled = std::mem::take(&mut self.settled);
+        settled.retain(|_, position| position.sequence > Sequence::START);
+        settled.into_iter().collect()
+    }
+
+    pub(crate) fn has_settled(&self) -> bool {
+        !self.settled.is_empty()
+    }
+
+    pub(crate) fn poll_news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    /// When [`Deliveries::poll_attempt`] may have more, if nothing else happens.
+    pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
+        let resting = self.resting.first().map(|(due_at, _)| *due_at);
+        match (self.endpoint.wake_at(now), self.ready.is_empty()) {
+            (Some(endpoint), true) => resting.map(|resting| resting.max(endpoint)),
+            (Some(endpoint), false) => Some(endpoint),
+            (None, _) => resting,
+        }
+    }
+}
+
+/// Whether dead letters of some webhook go to this topic.
+fn is_letters(topic: &TopicName) -> bool {
+    topic.as_str().starts_with(LETTERS)
+}
+
+/// What begins the topics of all dead letters.
+const LETTERS: &str = "webhooks/";
+
+impl Rules {
+    /// Whether publications of a topic are delivered. Dead letters are if they were asked for by name, and
+    /// never one's own: each would make the next.
+    fn wants(&self, topic: &TopicName) -> bool {
+        let names_letters = |selector: &Selector| {
+            selector.literal_prefix().starts_with(LETTERS) && selector.matches(topic.as_str())
+        };
+        !is_letters(topic) || (*topic != self.letters && self.topics.iter().any(names_letters))
+    }
+}
+
+#[cfg(test)]
+mod tests;
