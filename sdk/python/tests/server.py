@@ -96,6 +96,18 @@ class Server:
             answered: dict[str, Any] = json.load(answer)
             return answered
 
+    def send(self, device: str, body: str, *, key: str) -> tuple[int, Any]:
+        """Asks `APPLICATION/DEVICE` over HTTP; answers the status, and the answer's JSON."""
+        application, name = device.split("/")
+        url = f"http://{self._address}/v1/devices/{name}/send?application={application}"
+        request = urllib.request.Request(url, body.encode(), {"Authorization": f"Bearer {key}"})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
     def metric(self, name: str) -> float:
         """A number for operators, of all shards together."""
         with urllib.request.urlopen(f"http://{self._address}/metrics", timeout=10) as answer:

@@ -11,7 +11,7 @@ import pytest
 
 from helpers import SHORT, refused, until
 from tidegate import Reply, Request, Response, TidegateError
-from tidegate.handlings import HandlingChange, Handlings
+from tidegate.handlings import HandlingChange, Handlings, Topics
 from tidegate.selector import rank
 from wires import Wire, Wires
 
@@ -188,7 +188,7 @@ async def test_a_client_that_is_closed_cancels_its_handlers_also_of_what_has_end
 
 def test_what_was_asked_is_not_told_after_everything_has_ended() -> None:
     handlings = Handlings(itertools.count(1).__next__, SHORT, lambda: 0.5)
-    handlings.add(["a"], None)
+    handlings.add(Topics(["a"], None))
     handlings.handle_connected()
     handlings.handle_event({"type": "request", "request": 1, "topic": "a"}, 0)
     handlings.remove_all()

@@ -25,6 +25,8 @@ class Wire:
         self.sent.append(told)
         if told["type"] == "hello":
             self.hear({"type": "welcome", "id": told["id"], "limits": {"message_bytes_max": 1_000}})
+        if told["type"] in ("attach", "detach"):
+            self.hear({"type": told["type"] + "ed", "id": told["id"], "device": told["device"]})
         if told["type"] in ("handle", "unhandle"):
             self.hear({"type": told["type"][:-1] + "ing", "id": told["id"], "selectors": told["topics"]})
 

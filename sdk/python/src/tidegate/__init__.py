@@ -6,6 +6,7 @@ handlings, and the requests. The client puts transports, a clock and handlers ar
 
 from .client import Client
 from .connection import ConnectionChange, ConnectionState, ConnectionTimes
+from .device import Authorization, Device, key_proof
 from .errors import Advice, LocalCode, TidegateError, advice_of
 from .handling import Handling, RequestHandler
 from .handlings import HandlingState
@@ -24,12 +25,14 @@ from .websocket import web_socket_transport
 
 __all__ = [
     "Advice",
+    "Authorization",
     "Client",
     "Conflation",
     "ConnectionChange",
     "ConnectionState",
     "ConnectionTimes",
     "Delta",
+    "Device",
     "Gap",
     "GapReason",
     "Handling",
@@ -63,6 +66,7 @@ __all__ = [
     "TransportName",
     "WhenFull",
     "advice_of",
+    "key_proof",
     "poll_transport",
     "sse_transport",
     "web_socket_transport",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, overload
@@ -10,12 +11,15 @@ from typing import Any, Literal, overload
 from .connection import ConnectionChange, ConnectionTimes
 from .core import Core
 from .deltas import check_available
+from .device import Authorization, Device
 from .emitter import Handler
 from .errors import LocalCode, TidegateError
 from .handling import Handling, RequestHandler
+from .handlings import AttachedDevice, Topics
 from .link import now_ms
 from .options import HistoryPage, Kept, Published, Response, TokenProvider
-from .protocol import Command, Conflation, Delta, PayloadKind, Positions, Start, command, decode_payload, encode_payload
+from .protocol import Command, Conflation, Delta, PayloadKind, Positions, Start
+from .protocol import command, decode_payload, encode_command, encode_payload
 from .requests import Requests
 from .responses import Responses, ask_one
 from .subscription import Subscription
@@ -286,10 +290,43 @@ class Client(Core):
         listed = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
         if self.state != "stopped":
             self._begin()
-        index = self._handlings.add(listed, concurrency)
+        index = self._handlings.add(Topics(listed, concurrency))
         handling = self._handlers[index] = Handling(index, listed, handler, self)
         asyncio.get_running_loop().call_soon(self.drive)
         return handling
+
+    def attach(
+        self,
+        device: str,
+        handler: RequestHandler,
+        *,
+        key: str | None = None,
+        authorization: Authorization | None = None,
+        info: Any = None,
+    ) -> Device:
+        """Is asked as `device`, which is `APPLICATION/DEVICE`, now and after every break. docs/devices.md, section 7.
+
+        `handler` is called as in `handle`, with requests to `devices/APPLICATION/DEVICE`. `key` is one of the
+        application's, with the role `device`. `authorization` is a function that is asked on each connection instead, such
+        as `key_proof(id, key)`; if it raises, it is asked again later, or, after a `TidegateError` with a code from 4200
+        to 4399, the device ends. With neither, the client's token must allow to handle that topic. `info` is
+        JSON that is told with the device's presence.
+
+        What the server refuses is told by `Device.ready`, or the event `error`; so is 4224, another connection attached
+        under the name. Raises `TidegateError` if the client is closed (4901) or attached the device already (4905), and
+        `TypeError` or `ValueError` if `info` is no JSON, or there are both a `key` and an `authorization`.
+        """
+        if key is not None and authorization is not None:
+            raise ValueError(f"cannot attach `{device}` with both `key` and `authorization`: give one of them")
+        # As it is now: what is changed later is not sent with the next connection. And no mistake is left for later.
+        presented = None if key is None else f"Bearer {key}"
+        told = json.loads(encode_command({"device": device, "info": info, "key": key}))["info"]
+        if self.state != "stopped":
+            self._begin()
+        index = self._handlings.add(AttachedDevice(device, told, presented, authorization is not None))
+        attached = self._handlers[index] = Device(index, device, handler, authorization, self)
+        asyncio.get_running_loop().call_soon(self.drive)
+        return attached
 
     def _request(
         self, topic: str, data: Any, kind: PayloadKind | None, timeout: float, **members: object

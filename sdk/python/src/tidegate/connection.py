@@ -148,6 +148,11 @@ class Connection:
         """How many bytes the server takes in one message, if it said so."""
         return self._message_bytes_max
 
+    @property
+    def url(self) -> str:
+        """The node that it is connected to, or that is tried next."""
+        return self._options.urls[self._node]
+
     def is_current(self, serial: int) -> bool:
         """Whether what the transport with this serial tells still matters."""
         return serial == self._serial and self._is_online()
@@ -246,7 +251,7 @@ class Connection:
         elif self._state == "connected" and self._asked_as is None:
             self._ping(now)
         else:
-            text = f"cannot reach {self._url()}: it did not answer in time; check that it is up, and the network"
+            text = f"cannot reach {self.url}: it did not answer in time; check that it is up, and the network"
             self._handle_break(TidegateError(LocalCode.UNREACHABLE, text), 0, now)
 
     def poll_action(self) -> Action | None:
@@ -255,9 +260,6 @@ class Connection:
 
     def _is_online(self) -> bool:
         return self._state in ("opening", "greeting", "connected")
-
-    def _url(self) -> str:
-        return self._options.urls[self._node]
 
     def _enter(
         self, state: ConnectionState, error: TidegateError | None = None, retry_in_ms: float | None = None
@@ -284,7 +286,7 @@ class Connection:
         self._serial += 1
         self._enter("opening")
         self._due_at = now + self._options.times.open_ms
-        self._actions.append(Open(self._serial, self._url()))
+        self._actions.append(Open(self._serial, self.url))
 
     def _ping(self, now: float) -> None:
         self._asked_as = self._options.next_id()

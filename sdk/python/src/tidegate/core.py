@@ -103,6 +103,22 @@ class Core:
         self.drive()
 
     @property
+    def address(self) -> str:
+        """For `Device`."""
+        return self._connection.url
+
+    def authorize(self, index: int, connection: int, authorization: str) -> None:
+        """For `Device`: it may be attached."""
+        self._handlings.authorize(index, connection, authorization)
+        self.drive()
+
+    def refuse(self, index: int, connection: int, error: TidegateError) -> bool:
+        """For `Device`: it cannot be attached now; answers whether that is tried again."""
+        is_put_off = self._handlings.refuse(index, connection, error, now_ms())
+        self.drive()
+        return is_put_off
+
+    @property
     def needs_sources(self) -> bool:
         """For `Link`."""
         return self._subscriptions.needs_sources

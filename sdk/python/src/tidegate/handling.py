@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Union
 
 from . import lasting
 from .errors import TidegateError
-from .handlings import Asked, HandlingChange
+from .handlings import Asked, AuthorizationWanted, HandlingChange
 from .lasting import Lasting, ended
 from .options import Reply, Request
 from .protocol import decode_payload, encode_command, encode_payload
@@ -27,6 +27,16 @@ class Owner(lasting.Owner, Protocol):
 
     def respond(self, ticket: tuple[int, int], members: dict[str, object]) -> None:
         """Answers a request."""
+
+    @property
+    def address(self) -> str:
+        """The node that it is connected to."""
+
+    def authorize(self, index: int, connection: int, authorization: str) -> None:
+        """Takes the authorization of a device that was wanted."""
+
+    def refuse(self, index: int, connection: int, error: TidegateError) -> bool:
+        """Takes why there is none; answers whether it is wanted again later."""
 
 
 class Handling(Lasting[Owner]):
@@ -56,17 +66,22 @@ class Handling(Lasting[Owner]):
         if self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    def _handle_told(self, told: HandlingChange | Asked) -> None:
+    def _handle_told(self, told: HandlingChange | Asked | AuthorizationWanted) -> None:
         if isinstance(told, Asked):
-            task = asyncio.get_running_loop().create_task(self._serve(told))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._run(self._serve(told))
             return
+        assert isinstance(told, HandlingChange), "topics are handled by the session's right"
         self._enter(told.state, told.error)
         if told.state == "ended":
             was_awaited = self._interrupt(told.error or ended())
             if told.error is not None and not was_awaited:
                 self._owner.report(told.error)
+
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def _cancel(self) -> None:
         """Ends what it runs, because the client was closed: nobody waits for these answers."""

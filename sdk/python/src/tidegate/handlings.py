@@ -1,4 +1,6 @@
-"""The topics that this client handles, and the requests that are open. docs/protocol.md, section 7b. Pure.
+"""What this client answers requests to: topics that it handles, and devices that it attaches. Pure.
+
+docs/protocol.md, section 7b; docs/devices.md, section 7.
 
 A handling outlives connections, as a subscription does: it is asked for again on each. A request does not: it is
 numbered by its connection, and what is answered after that is gone goes nowhere.
@@ -40,18 +42,74 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class AuthorizationWanted:
+    """A device is about to be attached, over this connection: by what right?"""
+
+    connection: int
+
+
+@dataclass(frozen=True)
 class HandlingNews:
     """What happened, and to which handling."""
 
     of: int
-    what: Union[HandlingChange, Asked]
+    what: Union[HandlingChange, Asked, AuthorizationWanted]
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Topics that are handled."""
+
+    selectors: Sequence[str]
+    concurrency: int | None
+    needs_authorization = False
+    """The session's own right goes."""
+
+    def begin(self, id: int, authorization: str | None) -> Command:
+        """The command that asks for it."""
+        return command("handle", id, topics=list(self.selectors), concurrency=self.concurrency)
+
+    def end(self, id: int) -> Command:
+        """The command that ends it."""
+        return command("unhandle", id, topics=list(self.selectors))
+
+
+@dataclass(frozen=True)
+class AttachedDevice:
+    """A device, which is asked in a topic of its own. docs/devices.md, section 7."""
+
+    device: str
+    """`APPLICATION/DEVICE`."""
+    info: object
+    """JSON that is told with its presence, or `None`."""
+    authorization: str | None
+    """One that stays. Without any the session's own right goes."""
+    needs_authorization: bool
+    """Whether somebody is to be asked for one on each connection."""
+
+    @property
+    def selectors(self) -> Sequence[str]:
+        """Where it is asked."""
+        return [f"devices/{self.device}"]
+
+    def begin(self, id: int, authorization: str | None) -> Command:
+        """The command that asks for it."""
+        right = authorization or self.authorization
+        return command("attach", id, device=self.device, authorization=right, info=self.info)
+
+    def end(self, id: int) -> Command:
+        """The command that ends it."""
+        return command("detach", id, device=self.device)
+
+
+Wanted = Union[Topics, AttachedDevice]
+"""What is answered."""
 
 
 @dataclass(eq=False)
 class _Handling:
     index: int
-    selectors: list[str]
-    concurrency: int | None
+    wanted: Wanted
     state: HandlingState = "waiting"
     asked_as: int | None = None
     refusals: int = 0
@@ -77,17 +135,18 @@ class Handlings:
         self._commands: deque[Command] = deque()
         self._news: deque[HandlingNews] = deque()
 
-    def add(self, selectors: Sequence[str], concurrency: int | None) -> int:
+    def add(self, wanted: Wanted) -> int:
         """Adds one, and answers its index. Raises `TidegateError` (4905) if a selector of it is handled already."""
-        taken = [selector for each in self._all.values() for selector in each.selectors if selector in selectors]
+        known = (selector for each in self._all.values() for selector in each.wanted.selectors)
+        taken = [selector for selector in known if selector in wanted.selectors]
         if taken:
             text = f"cannot handle `{taken[0]}`: this client does already; end that first, or handle it there"
             raise TidegateError(LocalCode.MISUSED, text)
-        handling = _Handling(self._next_index, list(selectors), concurrency)
+        handling = _Handling(self._next_index, wanted)
         self._next_index += 1
         self._all[handling.index] = handling
         if self._is_connected:
-            self._ask(handling)
+            self._begin(handling)
         return handling.index
 
     def remove(self, index: int) -> None:
@@ -96,15 +155,15 @@ class Handlings:
         if handling is None:
             return
         if self._is_connected and handling.state in ("asked", "live"):
-            self._commands.append(command("unhandle", self._next_id(), topics=handling.selectors))
+            self._commands.append(handling.wanted.end(self._next_id()))
         self._end(handling)
 
     def remove_all(self) -> None:
-        """Ends all of them. What was just asked is not told any more: nobody waits for the answer."""
+        """Ends all of them. Only that is told any more: nobody waits for what it would lead to."""
         for handling in list(self._all.values()):
             self._end(handling)
         self._commands.clear()
-        self._news = deque(news for news in self._news if not isinstance(news.what, Asked))
+        self._news = deque(news for news in self._news if isinstance(news.what, HandlingChange))
 
     @property
     def wake_at(self) -> float | None:
@@ -115,7 +174,7 @@ class Handlings:
         """Asks for everything."""
         self._is_connected = True
         for handling in self._all.values():
-            self._ask(handling)
+            self._begin(handling)
 
     def handle_disconnect(self) -> None:
         """Notes that the connection is gone, and with it the requests that were open."""
@@ -132,6 +191,9 @@ class Handlings:
         """Takes an event; answers whether it was about a handling."""
         if event["type"] == "request":
             self._handle_request(event)
+            return True
+        if event["type"] == "detached":
+            self._handle_detached(event)
             return True
         id = event.get("id")
         if id in self._answered:
@@ -152,7 +214,27 @@ class Handlings:
         """Asks again for what was put off."""
         for handling in self._all.values():
             if handling.due_at is not None and handling.due_at <= now:
-                self._ask(handling)
+                self._begin(handling)
+
+    def authorize(self, index: int, connection: int, authorization: str) -> None:
+        """Takes what was wanted, unless that connection is gone."""
+        handling = self._awaiting(index, connection)
+        if handling is not None:
+            self._ask(handling, authorization)
+
+    def refuse(self, index: int, connection: int, error: TidegateError, now: float) -> bool:
+        """Notes that there was no authorization; answers whether it is wanted again later.
+
+        A code with which trying again would be useless ends the handling.
+        """
+        handling = self._awaiting(index, connection)
+        if handling is None:
+            return False
+        if error.advice in ("change-first", "authenticate-first"):
+            self._end(handling, error)
+            return False
+        self._put_off(handling, error, now)
+        return True
 
     def respond(self, ticket: tuple[int, int], members: dict[str, object]) -> None:
         """Answers a request with a payload or an `error`, unless its connection is gone."""
@@ -169,11 +251,29 @@ class Handlings:
         """What to tell next."""
         return self._news.popleft() if self._news else None
 
-    def _ask(self, handling: _Handling) -> None:
-        handling.asked_as, handling.due_at = self._next_id(), None
-        members = {"topics": list(handling.selectors), "concurrency": handling.concurrency}
-        self._commands.append(command("handle", handling.asked_as, **members))
+    def _begin(self, handling: _Handling) -> None:
+        handling.due_at = None
+        if handling.wanted.needs_authorization:
+            self._news.append(HandlingNews(handling.index, AuthorizationWanted(self._connection)))
+        else:
+            self._ask(handling, None)
+
+    def _awaiting(self, index: int, connection: int) -> _Handling | None:
+        return self._all.get(index) if connection == self._connection and self._is_connected else None
+
+    def _ask(self, handling: _Handling, authorization: str | None) -> None:
+        handling.asked_as = self._next_id()
+        self._commands.append(handling.wanted.begin(handling.asked_as, authorization))
         self._enter(handling, "asked")
+
+    def _handle_detached(self, event: Event) -> None:
+        """Ends a device whose name another connection has now. One that was asked for since is not meant."""
+        if event.get("id") is not None:
+            return
+        for each in list(self._all.values()):
+            is_it = isinstance(each.wanted, AttachedDevice) and each.wanted.device == event["device"]
+            if is_it and each.state == "live":
+                self._end(each, TidegateError(event["code"], event["error"]))
 
     def _handle_request(self, event: Event) -> None:
         ticket = (self._connection, event["request"])
@@ -182,7 +282,7 @@ class Handlings:
         ranks = [
             (rank(selector), each.index)
             for each in self._all.values()
-            for selector in each.selectors
+            for selector in each.wanted.selectors
             if selects(selector, event["topic"])
         ]
         if not ranks:
@@ -206,6 +306,9 @@ class Handlings:
     def _handle_refused(self, handling: _Handling, error: TidegateError, now: float) -> None:
         if error.advice not in ("retry-now", "retry-later"):
             return self._end(handling, error)
+        self._put_off(handling, error, now)
+
+    def _put_off(self, handling: _Handling, error: TidegateError, now: float) -> None:
         pause = pause_ms(handling.refusals, error.code, 0, self._pauses, self._random)
         handling.refusals += 1
         handling.due_at = now + pause

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 
 from .carrier import Carrier, Ended
+from .errors import LocalCode, TidegateError
 from .protocol import SOCKET_PATH
 from .transport import TransportHandlers
 from .waiting import race
@@ -47,6 +48,25 @@ def http_url(address: str, path: str) -> str:
     return urlunsplit((scheme, parts.netloc, socket_path.removesuffix("/ws") + path, parts.query, ""))
 
 
+async def fetch(address: str, path: str, options: dict[str, Any]) -> Any:
+    """The JSON at `path` of a node, beside its WebSocket. Raises `TidegateError`."""
+    url = http_url(address, path)
+    try:
+        async with httpx.AsyncClient(**_with_tls(options)) as http:
+            answer = await http.get(url)
+        await check(answer, 200)
+        return answer.json()
+    except Ended as ended:
+        raise TidegateError(LocalCode.UNREACHABLE if ended.code is None else ended.code, ended.text) from None
+    except (httpx.HTTPError, ValueError) as error:
+        text = f"cannot fetch {url}: {error or type(error).__name__}; check that it is up, and the network"
+        raise TidegateError(LocalCode.UNREACHABLE, text) from error
+
+
+def _with_tls(options: dict[str, Any]) -> dict[str, Any]:
+    return options if "verify" in options else {"verify": _tls(), **options}
+
+
 @functools.cache
 def _tls() -> ssl.SSLContext:
     # Making one takes tens of milliseconds, and a transport is made at every attempt.
@@ -61,7 +81,7 @@ class HttpTransport(Carrier):
 
     def __init__(self, address: str, handlers: TransportHandlers, options: dict[str, Any]) -> None:
         # The connection's state machine watches over time and silence.
-        self._options = {"timeout": None, **({} if "verify" in options else {"verify": _tls()}), **options}
+        self._options = {"timeout": None, **_with_tls(options)}
         self._key: str | None = None
         super().__init__(address, handlers)
 
