@@ -23,6 +23,12 @@ path = "{store}"
 token = "fresh"
 name = "reader"
 subscribe = ["#"]
+[[applications]]
+id = "meters"
+[[applications.keys]]
+id = "devices"
+key = "a-key-for-devices"
+roles = ["device"]
 [[topics]]
 selector = "orders/#"
 ack = "disk"
