@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
 
-from helpers import never, refused, until
+from helpers import SHORT, never, refused, until
 from tidegate import Request, TidegateError
+from tidegate.handlings import AttachedDevice, HandlingChange, Handlings
 from wires import Wires
 
 
@@ -165,7 +167,8 @@ async def test_what_can_never_be_attached_is_refused_at_once() -> None:
         assert twice.value.code == 4905
 
 
-async def test_a_client_that_is_closed_waits_for_no_authorization() -> None:
+@pytest.mark.parametrize("ends", ["device", "client"])
+async def test_what_has_ended_waits_for_no_authorization(ends: str) -> None:
     async with Wires() as wires:
         asked = asyncio.Event()
 
@@ -176,6 +179,19 @@ async def test_a_client_that_is_closed_waits_for_no_authorization() -> None:
 
         device = wires.client.attach("meters/d-1", answer, authorization=prove)
         await asked.wait()
-        wires.client.close()
-        await wires.client.wait_closed()
-        assert device.state == "ended" and not wires.client._handlers
+        if ends == "device":
+            device.detach()
+            await device.wait_closed()
+        else:
+            wires.client.close()
+            await wires.client.wait_closed()
+        assert device.state == "ended" and wires.wire.of("attach", "detach") == []
+        await until(lambda: not wires.client._handlers)
+
+
+def test_no_authorization_is_wanted_after_everything_has_ended() -> None:
+    handlings = Handlings(itertools.count(1).__next__, SHORT, lambda: 0.5)
+    handlings.add(AttachedDevice("meters/d-1", None, None, needs_authorization=True))
+    handlings.handle_connected()
+    handlings.remove_all()
+    assert [news.what for news in iter(handlings.poll_news, None)] == [HandlingChange("ended")]
