@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helpers import SHORT, never, refused, until
-from tidegate import Request, TidegateError
+from tidegate import Request, TidegateError, key_proof
 from tidegate.handlings import AttachedDevice, HandlingChange, Handlings
 from wires import Wires
 
@@ -165,6 +165,26 @@ async def test_what_can_never_be_attached_is_refused_at_once() -> None:
         with pytest.raises(TidegateError, match="does already") as twice:
             attach("meters/d-1", answer)
         assert twice.value.code == 4905
+
+
+async def test_the_proofs_of_a_gateway_are_made_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way: list[int] = [0, 0]
+
+    async def fetch(address: str, path: str, options: dict[str, Any]) -> Any:
+        under_way[0] += 1
+        under_way[1] = max(under_way)
+        await asyncio.sleep(0)
+        under_way[0] -= 1
+        return {"challenge": "c"}
+
+    monkeypatch.setattr("tidegate.device.fetch", fetch)
+    async with Wires() as wires:
+        proof = key_proof("devices", "k")
+        devices = [wires.client.attach(f"meters/d-{number}", answer, authorization=proof) for number in range(30)]
+        for device in devices:
+            await device.ready()
+        assert under_way == [0, 8]
+        assert len({told["authorization"] for told in wires.wire.of("attach")}) == 30
 
 
 @pytest.mark.parametrize("ends", ["device", "client"])

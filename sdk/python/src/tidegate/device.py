@@ -8,12 +8,16 @@ import hmac
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Union
+from weakref import WeakKeyDictionary
 
 from .errors import LocalCode, TidegateError
 from .handling import Handling, Owner, RequestHandler
 from .handlings import Asked, AuthorizationWanted, HandlingChange
 from .http import fetch
 from .protocol import encode_command
+
+FETCHES_MAX = 8
+"""Challenges that are fetched at a time: a gateway's devices are all attached again at once, and each takes a request."""
 
 Authorization = Callable[[str, str], Union[str, Awaitable[str]]]
 """By what right a device is attached: `authorization(device, address)`, plain or a coroutine, asked on each connection.
@@ -30,8 +34,11 @@ def key_proof(id: str, key: str, **options: Any) -> Authorization:
     each proof takes a challenge, which is fetched with a request of its own from the node that the client is connected to.
     """
 
+    turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
     async def prove(device: str, address: str) -> str:
-        challenge = (await fetch(address, "/devices/challenge", options))["challenge"]
+        async with turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(FETCHES_MAX)):
+            challenge = (await fetch(address, "/devices/challenge", options))["challenge"]
         mac = hmac.new(key.encode(), f"{challenge}\n{device}".encode(), hashlib.sha256).hexdigest()
         return f'Tidegate-HMAC key="{id}", challenge="{challenge}", mac="{mac}"'
 
