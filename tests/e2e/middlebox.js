@@ -1,4 +1,5 @@
 // What stands between a page and the server: cables that break, proxies that do not know WebSocket, and nginx.
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, writeFileSync } from "node:fs";
 import { createServer as createHttpServer, request as ask } from "node:http";
@@ -171,15 +172,18 @@ http {
 }
 `;
 
+const nginxProgram = () => [...process.env.PATH.split(delimiter), "/usr/sbin"].map((each) => join(each, "nginx")).find(existsSync);
+
+/** Such as "1.22.1". */
+export const nginxVersion = () => spawnSync(nginxProgram(), ["-v"], { encoding: "utf8" }).stderr.match(/[\d.]+/)?.[0];
+
 /** nginx with a bare `proxy_pass`, and `settings` beside it. */
 export async function openNginx(targetPort, settings = "") {
   const port = await freePort();
   const folder = mkdtempSync(join(tmpdir(), "tidegate-nginx-"));
   const file = join(folder, "nginx.conf");
   writeFileSync(file, nginxConfig({ port, targetPort, settings }));
-  const folders = [...process.env.PATH.split(delimiter), "/usr/sbin"];
-  const program = folders.map((each) => join(each, "nginx")).find(existsSync);
-  const child = launch(program, ["-p", folder, "-c", file], ["ignore", "ignore", "inherit"]);
+  const child = launch(nginxProgram(), ["-p", folder, "-c", file], ["ignore", "ignore", "inherit"]);
   await until(async () => (await fetch(`http://127.0.0.1:${port}/health`).catch(() => null))?.ok);
   return { port, close: () => child.kill("SIGKILL") };
 }

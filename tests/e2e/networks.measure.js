@@ -1,5 +1,6 @@
-// How long the first value takes on a page that was never here: `node networks.measure.js [ROUNDS]`, with the program in TIDEGATE.
+// How long the first value takes on a page that was never here: `TIDEGATE=…/tidegate node networks.measure.js [ROUNDS]`.
 //
+// Prints what docs/perf/networks.md needs: commit, machine, and the median of the rounds with the least and the most.
 // Each round is a profile of its own, with nothing cached and nothing remembered. The time begins when the page is asked for,
 // and ends when its code has the value of the topic.
 import { existsSync, readFileSync } from "node:fs";
@@ -7,10 +8,12 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { chromium } from "playwright-core";
 
-import { openNginx, openProxy } from "./middlebox.js";
+import { momentOf, settingOf, spread } from "./measured.js";
+import { nginxVersion, openNginx, openProxy } from "./middlebox.js";
 import { publish, startServer } from "./server.js";
 
 const rounds = Number(process.argv[2] ?? 9);
+const slowRounds = Math.ceil(rounds / 3);
 const local = (path) => readFileSync(new URL(path, import.meta.url), "utf8");
 const served = {
   "/": ["text/html", '<!doctype html><link rel="icon" href="data:,"><script type="module" src="/reader.js"></script>'],
@@ -55,12 +58,10 @@ async function visit(port, reading) {
   return first;
 }
 
-const spread = (all) => {
-  const sorted = all.toSorted((one, other) => one - other);
-  return `${sorted[Math.floor(sorted.length / 2)]} (${sorted[0]} to ${sorted.at(-1)})`;
-};
 const only = (transport) => ({ selector: "first/+", options: { transports: [transport] } });
 const ladder = { selector: "first/+", options: {} };
+const others = [`nginx ${nginxVersion()}`, `where it takes five seconds: ${slowRounds} rounds`, momentOf("begun")];
+console.log(settingOf({ browser, rounds, others }));
 console.log("| reader | between | over | rounds | cold, ms | the page after that, ms |\n| --- | --- | --- | --- | --- | --- |");
 for (const [reader, between, reading, count] of [
   ["websocket alone", "nothing", only("websocket"), rounds],
@@ -70,8 +71,8 @@ for (const [reader, between, reading, count] of [
   ["the ladder", "nothing", ladder, rounds],
   ["the ladder", "refusing", ladder, rounds],
   ["the ladder", "nginx", ladder, rounds],
-  ["the ladder", "swallowing", ladder, Math.ceil(rounds / 3)],
-  ["the ladder", "buffering", ladder, Math.ceil(rounds / 3)],
+  ["the ladder", "swallowing", ladder, slowRounds],
+  ["the ladder", "buffering", ladder, slowRounds],
 ]) {
   const visits = [];
   for (let round = 0; round < count; round += 1) visits.push(await visit(boxes[between].port, reading));
@@ -79,6 +80,7 @@ for (const [reader, between, reading, count] of [
   const over = [...new Set(visits.map(({ transport }) => transport))].join(", ");
   console.log(`| ${reader} | ${between} | ${over} | ${count} | ${cold} | ${later} |`);
 }
+console.log(`\n- ${momentOf("ended")}`);
 await browser.close();
 for (const box of Object.values(boxes)) box.close?.();
 await server.stop();

@@ -13,7 +13,8 @@ import { EventSource } from "eventsource";
 import { chromium } from "playwright-core";
 
 import { compare, gapsOf, keptBy } from "./checker.js";
-import { Cable, openNginx, openProxy } from "./middlebox.js";
+import { momentOf, settingOf } from "./measured.js";
+import { Cable, nginxVersion, openNginx, openProxy } from "./middlebox.js";
 import { launch, startServer, until } from "./server.js";
 
 const TRANSPORTS = ["websocket", "sse", "poll"];
@@ -68,6 +69,7 @@ before(async () => {
   tabs = await openTabs();
 });
 after(async () => {
+  const setting = browser && settingOf({ browser, others: [`nginx ${nginxVersion()}`, momentOf("ended")] });
   await tabs?.browser().close();
   tabs?.child.kill();
   await browser?.close();
@@ -75,7 +77,7 @@ after(async () => {
   nginxBuffering?.close();
   await server?.stop();
   pages.close();
-  writeFileSync(`${report}networks.md`, table());
+  writeFileSync(`${report}networks.md`, `${setting}\n${table()}`);
 });
 
 /** A browser as people have it: in the one above every page is told that it has the focus, and none is ever hidden. */
