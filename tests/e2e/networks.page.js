@@ -1,11 +1,15 @@
 // Runs in the page of networks.test.js: reads what its address says, and notes all that it is told.
 const { via, url, selector, options, forgets } = JSON.parse(decodeURIComponent(location.hash.slice(1)));
-const reader = { told: [], transports: [], states: [], resumedCount: 0, openCount: 0, errors: [], firstMs: undefined, silenceMs: 0 };
+const reader = { told: [], transports: [], states: [], resumedCount: 0, openCount: 0, errors: [], firstMs: undefined, silenceMs: 0, thawedMs: 0 };
 globalThis.reader = reader;
 
-let heardAt;
+let heardAt, thawedAt;
+// Until it is told something after it was frozen: how long it was frozen is up to who does that, and slow on a busy machine.
+document.addEventListener("resume", () => (thawedAt ??= performance.now()));
 function note(told) {
   const now = performance.now();
+  reader.thawedMs = Math.max(reader.thawedMs, Math.round(now - (thawedAt ?? now)));
+  thawedAt = undefined;
   reader.told.push(told);
   reader.firstMs ??= Math.round(now);
   reader.silenceMs = Math.max(reader.silenceMs, Math.round(now - (heardAt ?? now)));

@@ -354,7 +354,8 @@ describe("what happens to a page", { concurrency: 6 }, () => {
     for (const { end } of readings) {
       const checked = await end(`behind another tab, frozen there for ${AWAY_MS / 1_000} s`);
       assertClean(checked);
-      assert.ok(checked.silenceMs >= AWAY_MS - 500 && checked.silenceMs < AWAY_MS + 5_000, `it stood still for ${checked.silenceMs} ms`);
+      assert.ok(checked.silenceMs >= AWAY_MS - 500, `it stood still for ${checked.silenceMs} ms`);
+      assertWentOn(checked);
     }
   });
 });
@@ -366,11 +367,16 @@ async function setState(readings, state) {
   }));
 }
 
+/** That a page which was frozen went on soon after that. */
+function assertWentOn({ thawedMs }) {
+  assert.ok(thawedMs > 0 && thawedMs < 5_000, `it went on after ${thawedMs} ms`);
+}
+
 // Alone, because only one tab is before the others. Chromium gives nothing more of an answer that had just begun when the page was
 // frozen. It takes some freezes to meet one: of 100, about 7.
 describe("pages that are frozen again and again", () => {
   test("behind another tab: poll", async (t) => {
-    const [count, frozenMs, patienceMs] = [10, 100, 5_000];
+    const [count, frozenMs] = [10, 100];
     const shared = { reader: "poll", between: "nothing", port: server.port, ...only("poll"), context: tabs };
     const readings = await Promise.all(Array.from({ length: 4 }, () => begin(t, shared)));
     const front = await tabs.newPage();
@@ -386,7 +392,7 @@ describe("pages that are frozen again and again", () => {
     for (const { end } of readings) {
       const checked = await end(`frozen behind another tab, ${count} times`);
       assertClean(checked);
-      assert.ok(checked.silenceMs < patienceMs, `it stood still for ${checked.silenceMs} ms`);
+      assertWentOn(checked);
     }
   });
 });
