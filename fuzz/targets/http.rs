@@ -1,4 +1,4 @@
-//! HTTP heads and bodies.
+//! HTTP heads and bodies, one after the other.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: (&[u8], Vec<u8>)| {

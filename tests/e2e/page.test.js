@@ -33,7 +33,7 @@ async function openPage({ viewport = desktop, ...options } = {}) {
   const page = await browser.newPage({ viewport, ...options });
   page.problems = [];
   page.on("pageerror", (error) => page.problems.push(String(error)));
-  page.on("console", (message) => ["error", "warning"].includes(message.type()) && page.problems.push(message.text()));
+  page.on("console", (message) => ["error", "warning"].includes(message.type()) && page.problems.push(`${message.text()} ${message.location().url}`));
   page.on("request", (request) => {
     if (new URL(request.url()).origin !== server.http) page.problems.push(`asked for ${request.url()}`);
   });

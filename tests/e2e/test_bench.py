@@ -90,9 +90,21 @@ def test_a_report_and_a_comparison_are_written(tmp_path):
     first, second = sorted(tmp_path.glob("*.json"))
     page = next(tmp_path.glob("*.html")).read_text()
     assert "<svg" in page and "http://" not in page.replace("http://www.w3.org", "")
+    assert "msg/s to 20 clients, p99" in page and "times this machine's floor" in page
+    report = json.loads(first.read_text())
+    assert report["command"].startswith("tidegate bench fastest-million --clients 20") and report["date"].endswith("Z")
+    assert report["commit"]
     command = [PROGRAM, "bench", "compare", first, second]
     compared = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     assert "server CPU" in compared.stdout, compared.stdout
+
+
+def test_without_a_scenario_it_measures_against_the_floor_and_keeps_the_token_to_itself():
+    command = [PROGRAM, "bench", "--clients", "20", "--duration", "1", "--json", "--token", "hidden"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    report = json.loads(done.stdout)
+    assert report["scenario"] == "quick" and report["result"]["floor"]["ratio"] > 0
+    assert "hidden" not in done.stdout and report["command"].endswith("--token TOKEN")
 
 
 def test_a_target_that_is_not_there_is_a_clear_error():

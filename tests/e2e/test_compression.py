@@ -63,7 +63,7 @@ def test_a_topic_may_be_kept_from_being_compressed(tmp_path):
                 peer.send(json.dumps({"id": 1, "type": "subscribe", "topic": topic}))
                 assert json.loads(peer.recv(timeout=5))["type"] == "subscribed"
                 before = bytes_out(server)
-                text = "the same again and " * 500
+                text = "the same again and " * 5_000  # far more than the metrics, which are sent in between
                 peer.send(json.dumps({"type": "publish", "topic": topic, "text": text}))
                 assert json.loads(peer.recv(timeout=5))["text"] == text
                 sent = bytes_out(server) - before

@@ -1,5 +1,7 @@
 """A disk that is full, or may not be written: a clear error, nothing silently lost, everything else goes on."""
 
+import http.client
+import json
 import os
 import random
 import resource
@@ -56,6 +58,67 @@ def test_a_full_disk_refuses_with_a_code_and_loses_nothing_acknowledged(tmp_path
         key = str(acknowledged)
         assert server.run("pub", "d/a", "--key", key, "-", input=text + "\n").returncode == 0
         assert server.get("/v1/history/d/a?last=1")["head"] == head, "the key is remembered"
+    finally:
+        server.kill()
+
+
+def publish_until_refused(port, name, text, outcome):
+    """Publishes batches to one topic over one connection until a publication is refused."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    acknowledged = 0
+    try:
+        for number in range(1_000):
+            keys = [f"{name}-{number}-{n}" for n in range(16)]
+            batch = {"publications": [{"topic": f"d/{name}", "text": text, "key": key} for key in keys]}
+            connection.request("POST", "/v1/publish", json.dumps(batch), {"Content-Type": "application/json"})
+            results = json.loads(connection.getresponse().read())["results"]
+            refused = [one for one in results if "sequence" not in one]
+            acknowledged += len(results) - len(refused)
+            if refused:
+                outcome[name] = (acknowledged, str(refused))
+                return
+    except (OSError, http.client.HTTPException) as error:
+        outcome[name] = (acknowledged, f"connection lost: {error!r}")
+
+
+def test_a_disk_that_fails_under_load_stops_durable_topics_only(tmp_path):
+    shards = "[engine]\nshards = 4\n"
+    server = Server(tmp_path, free_port(), shards + CONFIG, preexec_fn=limit_files_to(64))
+    outcome = {}
+    try:
+        text = random.Random(7).randbytes(10_000).hex()
+        names = [f"topic-{number}" for number in range(12)]
+        publishers = [
+            threading.Thread(target=publish_until_refused, args=(server.port, name, text, outcome)) for name in names
+        ]
+        for publisher in publishers:
+            publisher.start()
+        for publisher in publishers:
+            publisher.join()
+        for name in names:
+            assert "4105" in outcome[name][1], (name, outcome[name], server.errors())
+        # Topics in memory go on, on every shard, over connections of every shard.
+        for number in range(32):
+            assert server.run("pub", f"m/{number}", str(number)).returncode == 0, server.errors()
+            assert server.get(f"/v1/topics/m/{number}")["data"] == number
+            again = server.run("pub", f"d/topic-{number}", "1")
+            assert again.returncode == 4 and "4105" in again.stderr, again.stderr
+        health, ready = server.get("/health"), server.get("/ready")
+        assert health["status"] == "ok" and "cannot write" in health["store"], health
+        assert ready["status"] == "ready" and "cannot write" in ready["store"], ready
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(timeout=20) == 0, server.errors()
+        assert "panicked" not in server.errors(), server.errors()
+    finally:
+        server.kill()
+    # With room again all that was acknowledged is there.
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        assert "store" not in server.get("/health")
+        for name in names:
+            if outcome[name][0]:
+                head = server.get(f"/v1/history/d/{name}?last=1")["head"]
+                assert head >= outcome[name][0], (name, head, outcome[name])
     finally:
         server.kill()
 

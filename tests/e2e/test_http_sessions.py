@@ -168,6 +168,43 @@ def test_of_several_topics_a_reader_gets_everything_at_least_once(server):
             note(next_of(source, "message"))
 
 
+@pytest.mark.parametrize("query", ["topic=many/b&topic=many/a", "topic=many/%2B"])
+def test_who_is_cut_again_and_again_while_it_catches_up_gets_on_and_loses_nothing(server, query):
+    topics = ["many/a", "many/b", "many/c"][: 2 if "many/b" in query else 3]
+    for topic in topics:
+        publish(server, topic, *range(1, 11))
+    first_published = time.monotonic()
+    # An id of before named a time, of which two seconds came again: these are older.
+    while time.monotonic() - first_published < 2.2:
+        time.sleep(0.1)
+    for topic in topics:
+        publish(server, topic, *range(11, 16))
+    wanted = {(topic, number) for topic in topics for number in range(1, 16)}
+    seen, last_id, connections = set(), None, 0
+    while not wanted <= seen:
+        connections += 1
+        assert connections <= len(wanted), f"it does not get on: {sorted(wanted - seen)}"
+        with events(server, f"{query}&from=all", last_id) as source:
+            # Three publications, then the cable is pulled.
+            for event in take(source, min(3, len(wanted - seen))):
+                wire = json.loads(event.data)
+                seen.add((wire["topic"], wire["data"]))
+                last_id = event.id
+        if connections == 2:
+            publish(server, topics[0], 16)
+            wanted.add((topics[0], 16))
+
+
+def test_a_reader_that_is_cut_before_anything_was_published_has_a_place_to_go_on_from(server):
+    for number, query in enumerate(["topic=many/a", "topic=many/a&topic=many/b", "topic=many/%2B"]):
+        with events(server, f"{query}&from=now") as source:
+            last_id = next_of(source, "subscribed").id
+        publish(server, "many/a", number)
+        with events(server, f"{query}&from=now", last_id) as source:
+            while data_of(take(source, 1)) != [number]:
+                pass
+
+
 @pytest.mark.parametrize("query", ["topic=many/a&topic=many/b", "topic=many/%2B", "topic=many/a"])
 def test_a_new_epoch_is_a_gap(server, tmp_path, query):
     publish(server, "many/a", 1, 2)

@@ -16,10 +16,21 @@ PROGRAM = os.environ.get("TIDEGATE") or str(
 )
 
 
+# Each worker of a parallel run takes ports of its own, below those that the system gives to clients: a server that is
+# started again finds its port free.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+PORTS = iter(range(20_000 + 1_000 * WORKER, 21_000 + 1_000 * WORKER))
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    for port in PORTS:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("every port of this worker was taken")
 
 
 @pytest.fixture(scope="module", params=["true", "false"], ids=["private-tables", "shared-table"])

@@ -6,7 +6,8 @@ use crate::{Faults, files, read};
 
 const PURE: [&str; 3] = ["model", "protocol", "hub"];
 /// The engine's files with system calls that no safe wrapper offers.
-const MAY_BE_UNSAFE: [&str; 2] = ["engine/src/sys.rs", "engine/src/tun.rs"];
+const MAY_BE_UNSAFE: [&str; 3] =
+    ["engine/src/allocator.rs", "engine/src/sys.rs", "engine/src/tun.rs"];
 /// What would let the outside in. Tests may use it.
 const OUTSIDE: [&str; 7] = [
     "std::time::Instant",
@@ -39,6 +40,27 @@ pub(crate) fn check(root: &Path) -> Faults {
             faults.extend(check_reasons(&place, &text));
         } else if text.lines().any(is_unsafe) {
             faults.push(format!("{place} has unsafe code; it belongs in sys.rs"));
+        }
+    }
+    faults.extend(check_profiles(&read(&root.join("Cargo.toml"))));
+    faults
+}
+
+/// Faults can be planted where there are debug assertions: programs for use are built without.
+fn check_profiles(manifest: &str) -> Faults {
+    let mut faults = Faults::new();
+    for section in manifest.split("\n[").filter(|section| section.starts_with("profile.")) {
+        let name = section.split(']').next().unwrap_or_default();
+        let for_tests = ["profile.dev", "profile.test", "profile.ci"].contains(&name);
+        let inherits = ["\"dev\"", "\"ci\"", "\"test\""];
+        let has_them = section.lines().any(|line| {
+            line.replace(' ', "").starts_with("debug-assertions=true")
+                || (line.starts_with("inherits") && inherits.iter().any(|it| line.ends_with(it)))
+        });
+        if has_them && !for_tests {
+            faults.push(format!(
+                "{name} has debug assertions, and with them planted faults; leave them out"
+            ));
         }
     }
     faults
@@ -80,6 +102,10 @@ mod tests {
 
     #[test]
     fn what_does_not_belong_is_found() {
+        assert_eq!(check_profiles("\n[profile.ci]\ninherits = \"dev\"\n"), Faults::new());
+        assert_eq!(check_profiles("\n[profile.release]\ndebug-assertions = true\n").len(), 1);
+        assert_eq!(check_profiles("\n[profile.dist]\ninherits = \"ci\"\n").len(), 1);
+
         assert_eq!(check_pure("hub", "let now = Instant::now();").len(), 1);
         let tests = "fn a() {}\n#[cfg(test)]\nmod tests { use std::thread; }";
         assert_eq!(check_pure("hub", tests), Faults::new());

@@ -106,6 +106,8 @@ counters! {
     requests_timed_out counter;
     /// Answers that came when nobody waited any more, and were discarded.
     late_answers counter;
+    /// Subscription commands that wait now for an earlier one of their session.
+    changes_waiting gauge;
     /// Requests that handlers here have now.
     requests_open gauge;
     /// Selectors that sessions of the node handle now.
@@ -114,8 +116,16 @@ counters! {
     recent_bytes gauge;
     /// Payload bytes shed from histories because memory was short.
     shed_bytes counter;
-    /// How short memory is: 1 histories are shed, 2 slow sessions too, 3 new sessions too.
+    /// How short memory is: 1 histories are shed, 2 slow sessions too, 3 nothing more is taken.
     memory_pressure gauge;
+    /// Bytes that the process has allocated, told by its first shard.
+    memory_allocated_bytes gauge;
+    /// Bytes reserved for what will be allocated, told by its first shard.
+    memory_reserved_bytes gauge;
+    /// Bytes that the kernel counts beyond these: overhead, stacks, the program, sockets; with a budget only.
+    memory_correction_bytes gauge;
+    /// Times that something was refused because memory_bytes_max was used up, told by the first shard.
+    memory_refusals counter;
     /// Batches, and releases of topics, that were held back for an interval.
     batches_held counter;
     /// Gaps told to sessions: publications that could not be had any more.
@@ -126,6 +136,10 @@ counters! {
     lapped_sessions counter;
     /// Times that another shard's mailbox was full and history had to be sent again.
     lapped_followers counter;
+    /// Steps taken in what peers choose the number of: selectors, topics, readers, handlers.
+    work counter;
+    /// Subscribes by name that wait to hear what their name came to.
+    subscribes_waiting gauge;
     /// Receive system calls.
     receives counter;
     /// Send system calls.
@@ -140,6 +154,14 @@ counters! {
     turns counter;
     /// Ordinary HTTP requests.
     http_requests counter;
+    /// The most bytes of answers that ever waited for one connection of the shard.
+    answers_bytes_peak gauge;
+    /// Commands that sessions had carried out or refused.
+    commands counter;
+    /// Connections whose input waits: for others' turns, or until earlier answers are taken.
+    inputs_waiting gauge;
+    /// Positions of durable topics that clients came with and the store never gave.
+    positions_beyond counter;
     /// Commands and requests refused, whatever the code.
     refusals counter;
 }

@@ -25,6 +25,10 @@ impl IntoResponse for ApiError {
             let bearer = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, bearer);
         }
+        if let Some(seconds) = refusal.code.retry_after() {
+            let seconds = HeaderValue::from_static(seconds);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
         response
     }
 }

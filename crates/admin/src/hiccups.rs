@@ -4,13 +4,19 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use http::HeaderMap;
 use model::{Code, Refusal};
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, json_header};
 use crate::question::Shards;
+use crate::router::check_observe;
 
-pub(crate) async fn hiccups(State(shards): State<Arc<dyn Shards>>) -> Result<Response, ApiError> {
+pub(crate) async fn hiccups(
+    State(shards): State<Arc<dyn Shards>>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    check_observe(&*shards, &headers, "$server/hiccups")?;
     let counts = shards.hiccups().ok_or_else(|| {
         let text = "cannot tell hiccups: they are not metered; set diagnostics.hiccups = true";
         Refusal::new(Code::NotFound, text)

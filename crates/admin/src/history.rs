@@ -1,19 +1,20 @@
 //! `GET /v1/history/{topic}`: kept publications by position, the last N, or since a time, in pages.
 
+use std::iter::once;
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use http::HeaderMap;
-use model::{Code, HistoryPage, HistoryStart, Refusal, Selector, Sequence, TopicName};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use model::{Code, HistoryPage, HistoryStart, Publication, Refusal, Selector, Sequence, TopicName};
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::error::{ApiError, json_header, no_answer};
+use crate::error::{ApiError, no_answer};
+use crate::pieces::{Part, json_of, opened};
 use crate::question::{Question, Shards};
 use crate::router::SHARD_ANSWER_MAX;
-use crate::topics::{check_read, payload_of};
+use crate::topics::{bytes_told, check_read};
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct HistoryQuery {
@@ -47,8 +48,10 @@ pub(crate) async fn history(
     let question = Question::History { topic: topic.clone(), start, limit, answer };
     shards.ask(shards.home_of(&topic), question)?;
     let page = tokio::time::timeout(SHARD_ANSWER_MAX, hears).await;
-    let page = page.map_err(|_| no_answer())?.map_err(|_| no_answer())?;
-    Ok((json_header(), body_of(&topic, &page, is_descending).to_string()).into_response())
+    let page = page.map_err(|_| no_answer())?.map_err(|_| no_answer())??;
+    let bytes = page.publications.iter().map(Publication::json_bytes);
+    shards.check_memory(bytes_told(bytes.sum(), limits), "read the history")?;
+    Ok(json_of(parts_of(&topic, page, is_descending)))
 }
 
 fn bad(why: String) -> Refusal {
@@ -70,36 +73,73 @@ fn start_of(query: &HistoryQuery) -> Result<HistoryStart, Refusal> {
     }
 }
 
-/// The page as JSON, with the query values for its neighbours.
-fn body_of(topic: &TopicName, page: &HistoryPage, is_descending: bool) -> Value {
-    let one = |publication: &model::Publication| {
-        let mut one = payload_of(publication);
-        one["sequence"] = publication.sequence().get().into();
-        one["time_ms"] = publication.unix_ms().into();
-        one
-    };
-    let mut publications: Vec<Value> = page.publications.iter().map(one).collect();
-    if is_descending {
-        publications.reverse();
-    }
-    let mut body = json!({
-        "topic": topic.as_str(),
-        "epoch": page.position.epoch.as_str(),
-        "head": page.position.sequence.get(),
-        "publications": publications,
+/// The shape of a page before its publications.
+#[derive(Serialize)]
+struct WireStart<'a> {
+    topic: &'a str,
+    epoch: &'a str,
+    head: u64,
+}
+
+/// The same behind them, with the query values for its neighbours.
+#[derive(Serialize)]
+struct WireEnd {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gap: Option<WireGap>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_after: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_before: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct WireGap {
+    from: u64,
+    to: u64,
+}
+
+fn parts_of(
+    topic: &TopicName,
+    page: HistoryPage,
+    is_descending: bool,
+) -> impl Iterator<Item = Part> + Clone + Send + Unpin + use<> {
+    let start = start_text(topic, &page);
+    let end = end_text(&page);
+    let (len, page) = (page.publications.len(), Arc::new(page));
+    let publications = (0..len).flat_map(move |number| {
+        let index = if is_descending { len - 1 - number } else { number };
+        let publication = &page.publications[index];
+        let separator = if number == 0 { "" } else { "," };
+        let (sequence, time_ms) = (publication.sequence(), publication.unix_ms());
+        let begin = format!("{separator}{{\"sequence\":{sequence},\"time_ms\":{time_ms}");
+        let payload = Part::Payload(publication.clone());
+        [Part::Text(begin.into()), payload, Part::Text("}".into())]
     });
+    let (start, end) = (Part::Text(start.into()), Part::Text(end.into()));
+    once(start).chain(publications).chain(once(end))
+}
+
+fn start_text(topic: &TopicName, page: &HistoryPage) -> String {
+    let wire = WireStart {
+        topic: topic.as_str(),
+        epoch: page.position.epoch.as_str(),
+        head: page.position.sequence.get(),
+    };
+    opened(&wire) + ",\"publications\":["
+}
+
+fn end_text(page: &HistoryPage) -> String {
     let head = page.position.sequence;
     let first = page.publications.first().map(|first| first.sequence());
     let last = page.publications.last().map(|last| last.sequence());
     let begins = first.map_or(head, |first| first.back(1));
-    if begins > page.after {
-        body["gap"] = json!({ "from": page.after.get() + 1, "to": begins.get() });
-    }
-    if let Some(last) = last.filter(|last| *last < head) {
-        body["next_after"] = last.get().into();
-    }
-    if let Some(first) = first.filter(|first| first.get() > 1) {
-        body["next_before"] = first.get().into();
-    }
-    body
+    let gap = WireGap { from: page.after.get() + 1, to: begins.get() };
+    let wire = WireEnd {
+        gap: (begins > page.after).then_some(gap),
+        next_after: last.filter(|last| *last < head).map(Sequence::get),
+        next_before: first.map(Sequence::get).filter(|first| *first > 1),
+    };
+    let members = serde_json::to_string(&wire).expect("numbers can be written as JSON");
+    let separator = if members == "{}" { "" } else { "," };
+    format!("]{separator}{}", &members[1..])
 }

@@ -11,6 +11,7 @@ mod hiccups;
 mod history;
 mod metrics;
 mod page;
+mod pieces;
 mod publish;
 mod question;
 mod router;
@@ -19,7 +20,9 @@ mod topics;
 mod webhooks;
 
 pub use counters::{AnswerTimes, ApplicationCounters, ShardCounters};
-pub use exchange::{Answer, Exchange, run};
-pub use question::{CountedApplication, Listed, Published, Question, Shards, Slow, Value};
-pub use router::router;
+pub use exchange::{Answer, AnswerTaker, AnswerWindow, Exchange, run};
+pub use question::{
+    CountedApplication, Listed, ListedPart, Published, Question, Shards, Slow, Value,
+};
+pub use router::{PATHS, router};
 pub use webhooks::WebhookCounters;

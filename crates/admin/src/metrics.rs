@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
-use http::header;
+use http::{HeaderMap, header};
 use model::Refusal;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -23,10 +23,14 @@ use tokio::sync::oneshot;
 use crate::counters::Entry;
 use crate::error::{ApiError, no_answer};
 use crate::question::{CountedApplication, Question, Shards};
-use crate::router::SHARD_ANSWER_MAX;
+use crate::router::{SHARD_ANSWER_MAX, check_observe};
 use crate::{ShardCounters, WebhookCounters};
 
-pub(crate) async fn metrics(State(shards): State<Arc<dyn Shards>>) -> Result<Response, ApiError> {
+pub(crate) async fn metrics(
+    State(shards): State<Arc<dyn Shards>>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    check_observe(&*shards, &headers, "$server/metrics")?;
     let of_shards = ask_all(&*shards, |answer| Question::Counters { answer }).await?;
     let applications = ask_all(&*shards, |answer| Question::Applications { answer }).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -35,8 +35,8 @@ pub enum Question {
         start: HistoryStart,
         /// At most so many.
         limit: usize,
-        /// They, and where the topic stands.
-        answer: oneshot::Sender<HistoryPage>,
+        /// They, and where the topic stands; or why it cannot be told.
+        answer: oneshot::Sender<Result<HistoryPage, Refusal>>,
     },
     /// Published topics that are at home there, by name.
     List {
@@ -47,7 +47,7 @@ pub enum Question {
         /// At most so many.
         limit: usize,
         /// The topics.
-        answer: oneshot::Sender<Vec<Listed>>,
+        answer: oneshot::Sender<ListedPart>,
     },
     /// The sessions that are furthest behind.
     Slow {
@@ -55,6 +55,11 @@ pub enum Question {
         limit: usize,
         /// They.
         answer: oneshot::Sender<Vec<Slow>>,
+    },
+    /// Whether the shard is at work at all.
+    Alive {
+        /// That it is.
+        answer: oneshot::Sender<()>,
     },
     /// What the shard counted.
     Counters {
@@ -118,6 +123,15 @@ pub struct Slow {
     pub is_throttled: bool,
 }
 
+/// Topics of one shard, as far as it looked in one go.
+#[derive(Clone, Debug, Default)]
+pub struct ListedPart {
+    /// What was found, by name.
+    pub topics: Vec<Listed>,
+    /// After which name to go on, if there may be more.
+    pub next: Option<TopicName>,
+}
+
 /// A topic in a listing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
@@ -149,8 +163,15 @@ pub trait Shards: Send + Sync + 'static {
     fn webhooks(&self) -> &[Arc<WebhookCounters>];
     /// Every bound.
     fn limits(&self) -> &Limits;
+    /// Whether memory is left for `bytes` more, to do `what` ("publish").
+    ///
+    /// # Errors
+    /// There is not so much (`Code::OutOfMemory`).
+    fn check_memory(&self, bytes: usize, what: &str) -> Result<(), Refusal>;
     /// Whether the server takes requests.
     fn is_ready(&self) -> bool;
+    /// Why the durable store takes nothing more, if that is so: topics in memory go on.
+    fn store_fault(&self) -> Option<String>;
     /// Since the last call: how much naps of 1 ms were too long, as (nanoseconds at most, naps),
     /// growing; `None` if that is not metered.
     fn hiccups(&self) -> Option<Vec<(u64, u64)>>;

@@ -9,29 +9,49 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use model::{Code, Principal, Refusal};
+use model::{Code, Limits, Principal, Refusal, Selector, Wish, bearer_token};
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::{ApiError, json_header};
-use crate::question::Shards;
+use crate::question::{Question, Shards};
 use crate::{hiccups, history, metrics, page, publish, slow, topics};
 
 /// How long a shard may take to answer.
 pub(crate) const SHARD_ANSWER_MAX: Duration = Duration::from_secs(10);
+/// The same for being ready: those who ask wait no longer, as a rule.
+const READY_ANSWER_MAX: Duration = Duration::from_millis(800);
+
+/// Lists paths with their methods and what serves them, once for the router and once for whoever checks them.
+macro_rules! paths {
+    ($($method:ident $path:literal $handler:path;)*) => {
+        /// The methods and paths of the ordinary HTTP side.
+        pub const PATHS: &[(&str, &str)] = &[$((stringify!($method), $path)),*];
+
+        fn routes() -> Router<Arc<dyn Shards>> {
+            Router::new()$(.route($path, $method($handler)))*
+        }
+    };
+}
+
+paths! {
+    get "/" page::index;
+    get "/page/{*path}" page::file;
+    get "/health" health;
+    get "/ready" ready;
+    get "/metrics" metrics::metrics;
+    get "/diagnostics/hiccups" hiccups::hiccups;
+    post "/v1/publish" publish::publish;
+    get "/v1/topics" topics::list;
+    get "/v1/topics/{*topic}" topics::value;
+    get "/v1/history/{*topic}" history::history;
+    get "/v1/slow" slow::slow;
+}
 
 /// All paths of the ordinary HTTP side.
 pub fn router(shards: Arc<dyn Shards>) -> Router {
-    Router::new()
-        .route("/", get(page::index))
-        .route("/page/{*path}", get(page::file))
-        .route("/health", get(health))
-        .route("/ready", get(ready))
-        .route("/metrics", get(metrics::metrics))
-        .route("/diagnostics/hiccups", get(hiccups::hiccups))
-        .route("/v1/publish", post(publish::publish))
-        .route("/v1/topics", get(topics::list))
-        .route("/v1/topics/{*topic}", get(topics::value))
-        .route("/v1/history/{*topic}", get(history::history))
-        .route("/v1/slow", get(slow::slow))
+    routes()
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&shards), check_origin))
@@ -40,16 +60,46 @@ pub fn router(shards: Arc<dyn Shards>) -> Router {
         .with_state(shards)
 }
 
-async fn health() -> Response {
-    (json_header(), "{\"status\":\"ok\"}").into_response()
+async fn health(State(shards): State<Arc<dyn Shards>>) -> Response {
+    state_of("ok", shards.store_fault())
 }
 
 async fn ready(State(shards): State<Arc<dyn Shards>>) -> Result<Response, ApiError> {
-    if shards.is_ready() {
-        return Ok((json_header(), "{\"status\":\"ready\"}").into_response());
+    if !shards.is_ready() {
+        let text =
+            "cannot serve now: the server is starting or stopping; try another node, or again";
+        return Err(Refusal::new(Code::GoingAway, text).into());
     }
-    let text = "cannot serve now: the server is starting or stopping; try another node, or again";
-    Err(Refusal::new(Code::GoingAway, text).into())
+    let asked: Vec<_> = (0..shards.count()).map(|shard| ask_alive(&*shards, shard)).collect();
+    let until = Instant::now() + READY_ANSWER_MAX;
+    for (shard, answer) in asked.into_iter().enumerate() {
+        let is_alive = match answer {
+            Ok(answer) => matches!(timeout_at(until, answer).await, Ok(Ok(()))),
+            Err(_) => false,
+        };
+        if !is_alive {
+            let text = format!(
+                "cannot serve now: shard-{shard} does not answer; try another node, or again"
+            );
+            return Err(Refusal::new(Code::Busy, text).into());
+        }
+    }
+    Ok(state_of("ready", shards.store_fault()))
+}
+
+fn ask_alive(shards: &dyn Shards, shard: usize) -> Result<oneshot::Receiver<()>, Refusal> {
+    let (tell, answer) = oneshot::channel();
+    shards.ask(shard, Question::Alive { answer: tell })?;
+    Ok(answer)
+}
+
+/// A server whose disk failed still serves topics in memory, and says what it does not serve.
+fn state_of(status: &str, store_fault: Option<String>) -> Response {
+    let body = match store_fault {
+        Some(fault) => json!({ "status": status, "store": fault }),
+        None => json!({ "status": status }),
+    };
+    (json_header(), body.to_string()).into_response()
 }
 
 async fn not_found(request: Request) -> ApiError {
@@ -108,6 +158,18 @@ pub(crate) fn principal_of(
     shards: &dyn Shards,
     headers: &HeaderMap,
 ) -> Result<Arc<Principal>, Refusal> {
-    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    shards.principal(authorization.and_then(|value| value.strip_prefix("Bearer ")))
+    // The engine has read it as UTF-8 already.
+    let authorization =
+        headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or(""));
+    shards.principal(bearer_token(authorization)?)
+}
+
+/// Whether who sent a request may see how the server is: it takes the right to read a topic of that name.
+pub(crate) fn check_observe(
+    shards: &dyn Shards,
+    headers: &HeaderMap,
+    name: &str,
+) -> Result<(), Refusal> {
+    let selector = Selector::parse(name, &Limits::default()).expect("a valid name");
+    principal_of(shards, headers)?.check(Wish::Read(&selector))
 }

@@ -43,7 +43,9 @@ webhook_counters! {
     pending gauge;
     /// Payload bytes of these.
     pending_bytes gauge;
-    /// When the oldest of these was read, in seconds since 1970; 0 if none waits.
+    /// Topics of a webhook of which something is remembered now.
+    topics gauge;
+    /// When the oldest of those that wait was read, in seconds since 1970; 0 if none waits.
     oldest_pending_timestamp_seconds gauge;
     /// When a webhook's endpoint last took a publication, in seconds since 1970; 0 if it never did.
     last_success_timestamp_seconds gauge;

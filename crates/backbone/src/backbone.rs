@@ -12,6 +12,7 @@ pub struct Ticket(pub u64);
 ///
 /// - Order: two drafts of one topic appended one after the other get growing sequences, without
 ///   holes.
+/// - Time: what is published later, to whichever topic, is never labelled with an earlier time.
 /// - Safety: `Kept` is answered only once the draft is as safe as `level` says.
 /// - Identity: a draft whose idempotency key was kept before answers `Repeated` with the first
 ///   position.

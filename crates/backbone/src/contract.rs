@@ -18,6 +18,7 @@ pub fn check<B: Backbone>(mut fresh: impl FnMut() -> B) {
     check_head(&mut fresh());
     check_tickets(&mut fresh());
     check_expected(&mut fresh());
+    check_times(&mut fresh());
 }
 
 /// A draft that expects another newest sequence than the topic has is refused, and changes nothing.
@@ -67,6 +68,20 @@ fn check_head<B: Backbone>(backbone: &mut B) {
     backbone.follow(&name);
     assert_eq!(head_in(next_event(backbone)), kept);
     backbone.unfollow(&name);
+}
+
+/// Later publications have no earlier times, in any topic, also if the clock is set back.
+fn check_times<B: Backbone>(backbone: &mut B) {
+    let mut newest = 0;
+    for (topic, unix_ms) in [("a", 5_000), ("b", 2_000), ("a", 1_000), ("c", 6_000), ("b", 0)] {
+        let now = Moment { unix_ms, ..moment() };
+        backbone.append(Ticket(1), draft(topic, None), AckLevel::Memory, now);
+        let BackboneEvent::Kept { publication, .. } = next_event(backbone) else {
+            panic!("not kept");
+        };
+        newest = unix_ms.max(newest);
+        assert_eq!(publication.unix_ms(), newest, "times of {topic}");
+    }
 }
 
 /// Every append is answered exactly once, with its own ticket and its own payload.

@@ -2,15 +2,16 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use foldhash::fast::RandomState;
+use model::planted::{Fault, is_planted};
 use model::{
-    AckLevel, Code, Draft, Epoch, Limits, Moment, Position, Publication, Refusal, Sequence,
-    TopicName,
+    AckLevel, Code, Draft, Epoch, Limits, Moment, Position, Publication, RandomState, Refusal,
+    Sequence, TopicName,
 };
 
 use crate::keys::KeyWindow;
 use crate::{
-    Backbone, BackboneEvent, ReadWanted, Record, Store, StoreFault, StoredTopic, Ticket, Written,
+    Backbone, BackboneEvent, LatestTime, ReadWanted, Record, Store, StoreFault, StoredTopic,
+    Ticket, Written,
 };
 
 /// Orders durable publications of the topics that are at home on one shard.
@@ -24,8 +25,10 @@ pub struct DiskBackbone<S> {
     keys: KeyWindow,
     /// Appends whose fate is unknown, in the order in which they were handed to the store.
     pending: VecDeque<Pending>,
+    pending_max: usize,
     events: VecDeque<BackboneEvent>,
     fault: Option<StoreFault>,
+    times: LatestTime,
 }
 
 /// What is known of one topic.
@@ -36,6 +39,8 @@ struct Numbering {
     head: Sequence,
     /// The newest sequence on disk.
     durable: Sequence,
+    /// When the newest was published: the next one was not before that.
+    unix_ms: u64,
 }
 
 #[derive(Debug)]
@@ -48,19 +53,28 @@ enum Pending {
 
 impl<S: Store> DiskBackbone<S> {
     /// A backbone over `store`, which held `topics` when it was opened.
-    pub fn new(store: S, epoch: Epoch, topics: &[StoredTopic], limits: &Limits) -> Self {
+    pub fn new(
+        store: S,
+        epoch: Epoch,
+        topics: &[StoredTopic],
+        limits: &Limits,
+        now: Moment,
+    ) -> Self {
         let mut keys = KeyWindow::new(limits);
         let mut known: Vec<_> = topics
             .iter()
             .flat_map(|topic| topic.keys.iter().map(move |(key, at, ms)| (*ms, topic, key, *at)))
             .collect();
         known.sort_by_key(|(unix_ms, ..)| *unix_ms);
+        if is_planted(Fault::KeysEndWithTheProcess) {
+            known.clear();
+        }
         for (unix_ms, topic, key, sequence) in known {
-            keys.remember(topic.topic.clone(), key.clone(), sequence, unix_ms);
+            keys.restore(topic.topic.clone(), key.clone(), sequence, unix_ms, now);
         }
         let numbering = |topic: &StoredTopic| {
-            let StoredTopic { number, head, .. } = *topic;
-            (topic.topic.clone(), Numbering { number, head, durable: head })
+            let StoredTopic { number, head, unix_ms, .. } = *topic;
+            (topic.topic.clone(), Numbering { number, head, durable: head, unix_ms })
         };
         Self {
             store,
@@ -68,9 +82,17 @@ impl<S: Store> DiskBackbone<S> {
             topics: topics.iter().map(numbering).collect(),
             keys,
             pending: VecDeque::new(),
+            pending_max: limits.store_records_in_flight_max,
             events: VecDeque::new(),
             fault: None,
+            times: LatestTime::default(),
         }
+    }
+
+    /// Labels publications with times that others share.
+    #[must_use]
+    pub fn with_times(self, times: LatestTime) -> Self {
+        Self { times, ..self }
     }
 
     fn position(&self, sequence: Sequence) -> Position {
@@ -86,37 +108,47 @@ impl<S: Store> DiskBackbone<S> {
         self.fault.as_ref()
     }
 
-    /// Hears what became of the oldest records handed to the store.
-    pub fn handle_written(&mut self, written: Written) {
-        for _ in 0..written.count {
-            self.answer_repeats();
-            match self.pending.pop_front() {
-                Some(Pending::Append { ticket, topic, publication }) => {
-                    self.answer_append(ticket, topic, publication, &written.result);
-                }
-                Some(Pending::Repeat { .. }) | None => {
-                    unreachable!("the store answers each record once, in order")
-                }
-            }
-        }
-        self.answer_repeats();
-        if let Err(fault) = written.result {
-            self.stop(fault);
+    /// Asks the store for a new epoch, because `position` shows that nobody may trust the one that it has. Of an epoch that has ended
+    /// already it shows nothing.
+    pub fn begin_epoch(&mut self, position: &Position) {
+        if position.epoch == self.epoch {
+            self.store.begin_epoch();
         }
     }
 
-    fn answer_append(
-        &mut self,
-        ticket: Ticket,
-        topic: TopicName,
-        publication: Publication,
-        result: &Result<(), StoreFault>,
-    ) {
-        if let Err(fault) = result {
-            let refusal = refusal_of(fault);
-            self.events.push_back(BackboneEvent::NotKept { ticket, refusal });
+    /// Hears that another epoch has begun: what is answered from now on is of it. Answers the one that ended.
+    pub fn handle_epoch(&mut self, epoch: Epoch) -> Epoch {
+        std::mem::replace(&mut self.epoch, epoch)
+    }
+
+    /// Hears what became of the oldest records handed to the store.
+    ///
+    /// After the first failed write nothing more counts: whatever was under way was refused then.
+    pub fn handle_written(&mut self, written: Written) {
+        if self.fault.is_some() {
             return;
         }
+        match written.result {
+            Ok(()) => self.keep(written.count),
+            Err(fault) => self.stop(fault),
+        }
+    }
+
+    /// Answers the oldest appends, and the repetitions between and after them.
+    fn keep(&mut self, count: usize) {
+        for _ in 0..count {
+            self.answer_repeats();
+            let Some(Pending::Append { ticket, topic, publication }) = self.pending.pop_front()
+            else {
+                debug_assert!(false, "the store answers each record once, in order");
+                return;
+            };
+            self.answer_append(ticket, topic, publication);
+        }
+        self.answer_repeats();
+    }
+
+    fn answer_append(&mut self, ticket: Ticket, topic: TopicName, publication: Publication) {
         let position = self.position(publication.sequence());
         if let Some(known) = self.topics.get_mut(&topic) {
             known.durable = publication.sequence();
@@ -131,17 +163,18 @@ impl<S: Store> DiskBackbone<S> {
             let Some(Pending::Repeat { ticket, topic, sequence }) = self.pending.pop_front() else {
                 return;
             };
-            let is_durable = self.topics.get(&topic).is_some_and(|known| sequence <= known.durable);
-            self.events.push_back(match (is_durable, &self.fault) {
-                (true, _) | (false, None) => {
-                    let position = self.position(sequence);
-                    BackboneEvent::Repeated { ticket, topic, position }
-                }
-                (false, Some(fault)) => {
-                    BackboneEvent::NotKept { ticket, refusal: refusal_of(fault) }
-                }
-            });
+            self.answer_repeat(ticket, topic, sequence);
         }
+    }
+
+    fn answer_repeat(&mut self, ticket: Ticket, topic: TopicName, sequence: Sequence) {
+        let is_durable = self.topics.get(&topic).is_some_and(|known| sequence <= known.durable);
+        self.events.push_back(match &self.fault {
+            Some(fault) if !is_durable && !is_planted(Fault::RepeatsOfWhatFailed) => {
+                BackboneEvent::NotKept { ticket, refusal: refusal_of(fault) }
+            }
+            _ => BackboneEvent::Repeated { ticket, topic, position: self.position(sequence) },
+        });
     }
 
     /// After a failed write nobody knows what is on disk: nothing more is written by this process.
@@ -149,9 +182,39 @@ impl<S: Store> DiskBackbone<S> {
         let refusal = refusal_of(&fault);
         self.fault = Some(fault);
         for pending in std::mem::take(&mut self.pending) {
-            let (Pending::Append { ticket, .. } | Pending::Repeat { ticket, .. }) = pending;
-            self.events.push_back(BackboneEvent::NotKept { ticket, refusal: refusal.clone() });
+            match pending {
+                Pending::Append { ticket, .. } => {
+                    let refusal = refusal.clone();
+                    self.events.push_back(BackboneEvent::NotKept { ticket, refusal });
+                }
+                Pending::Repeat { ticket, topic, sequence } => {
+                    self.answer_repeat(ticket, topic, sequence);
+                }
+            }
         }
+    }
+
+    /// Answers a repeated key once what it repeats is settled.
+    fn repeat(&mut self, ticket: Ticket, topic: TopicName, sequence: Sequence) {
+        if self.pending.is_empty() {
+            self.answer_repeat(ticket, topic, sequence);
+        } else if self.is_behind() {
+            self.refuse_busy(ticket);
+        } else {
+            self.pending.push_back(Pending::Repeat { ticket, topic, sequence });
+        }
+    }
+
+    /// Whether as much waits for the disk, or to hear of it, as may.
+    fn is_behind(&self) -> bool {
+        self.pending.len() >= self.pending_max
+    }
+
+    fn refuse_busy(&mut self, ticket: Ticket) {
+        let text = "cannot keep the publication now: store_records_in_flight_max records wait \
+                    for the disk already; try again, more slowly";
+        let refusal = Refusal::new(Code::Busy, text);
+        self.events.push_back(BackboneEvent::NotKept { ticket, refusal });
     }
 
     fn check(&mut self, draft: &Draft) -> Result<(), Refusal> {
@@ -176,12 +239,7 @@ impl<S: Store> Backbone for DiskBackbone<S> {
         if let Some(key) = &draft.idempotency_key
             && let Some(sequence) = self.keys.find(&draft.topic, key, now)
         {
-            let topic = draft.topic;
-            self.pending.push_back(Pending::Repeat { ticket, topic, sequence });
-            if self.pending.len() == 1 {
-                self.answer_repeats();
-            }
-            return;
+            return self.repeat(ticket, draft.topic, sequence);
         }
         if let Err(refusal) = self.check(&draft) {
             self.events.push_back(BackboneEvent::NotKept { ticket, refusal });
@@ -192,25 +250,23 @@ impl<S: Store> Backbone for DiskBackbone<S> {
             number: self.store.new_topic_number(),
             head: Sequence::START,
             durable: Sequence::START,
+            unix_ms: 0,
         });
+        let unix_ms = self.times.label(now).unix_ms.max(known.unix_ms);
         let sequence = known.head.next();
-        let publication = Publication::new(payload, sequence, now);
+        let publication = Publication::new(payload, sequence, Moment { unix_ms, ..now });
         let record = Record {
             topic: topic.clone(),
             topic_number: known.number,
             publication: publication.clone(),
             idempotency_key: idempotency_key.clone(),
         };
-        if self.store.write(record).is_err() {
-            let text = "cannot keep the publication now: store_records_in_flight_max records wait \
-                        for the disk already; try again, more slowly";
-            let refusal = Refusal::new(Code::Busy, text);
-            self.events.push_back(BackboneEvent::NotKept { ticket, refusal });
-            return;
+        if self.is_behind() || self.store.write(record).is_err() {
+            return self.refuse_busy(ticket);
         }
-        self.topics.insert(topic.clone(), Numbering { head: sequence, ..known });
+        self.topics.insert(topic.clone(), Numbering { head: sequence, unix_ms, ..known });
         if let Some(key) = idempotency_key {
-            self.keys.remember(topic.clone(), key, sequence, now.unix_ms);
+            self.keys.remember(topic.clone(), key, sequence, now);
         }
         self.pending.push_back(Pending::Append { ticket, topic, publication });
     }

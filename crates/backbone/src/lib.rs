@@ -4,44 +4,36 @@
 //! backbone promises is in [`contract`], a suite that each of them passes.
 #![forbid(unsafe_code)]
 
+pub mod care {
+    //! Care of a store that no server has open.
+    pub use crate::log::{Findings, adopt, backup, check, repair, restore};
+}
+
 mod backbone;
 pub mod contract;
 mod disk;
 mod keys;
 mod log;
 mod memory;
+mod page;
 mod record;
 mod retention;
 mod store;
+mod times;
 
 pub use backbone::{Backbone, BackboneEvent, Ticket};
 pub use disk::DiskBackbone;
-pub use log::{Deliver, HeldInMemory, Log, LogStore, OpenError, Opened, StoreMail, open};
+pub use log::{
+    Deliver, HeldInMemory, Log, LogStore, OpenError, Opened, SharedFault, Spawn, StoreMail, open,
+};
 pub use memory::MemoryBackbone;
+pub use page::{PAGE_BYTES, PageEnd, ReadWanted};
 pub use record::Record;
 pub use retention::{Retention, RetentionOf};
-pub use store::{ReadWanted, Store, StoreFault, StoredTopic, Written};
+pub use store::{Store, StoreFault, StoredTopic, Written};
+pub use times::LatestTime;
 
-use model::{Code, Draft, Publication, Refusal, Sequence};
-
-/// Payload bytes in a page of a history; one publication may be larger.
-const PAGE_BYTES: usize = 4 << 20;
-
-/// The next publications, at most `count` and about 4 MiB, but always one if there is one.
-pub fn take_page(
-    publications: &mut impl Iterator<Item = Publication>,
-    count: usize,
-) -> Vec<Publication> {
-    let (mut page, mut bytes) = (Vec::new(), 0);
-    while page.len() < count
-        && bytes < PAGE_BYTES
-        && let Some(publication) = publications.next()
-    {
-        bytes += publication.payload().len();
-        page.push(publication);
-    }
-    page
-}
+use model::{Code, Draft, Refusal, Sequence};
 
 /// Refuses a draft that expects another head than the topic has.
 fn check_expected(draft: &Draft, head: Sequence) -> Result<(), Refusal> {

@@ -4,11 +4,12 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use foldhash::fast::RandomState;
-use model::{AckLevel, Draft, Epoch, Limits, Moment, Position, Publication, Sequence, TopicName};
+use model::{
+    AckLevel, Draft, Epoch, Limits, Moment, Position, Publication, RandomState, Sequence, TopicName,
+};
 
 use crate::keys::KeyWindow;
-use crate::{Backbone, BackboneEvent, ReadWanted, Ticket, check_expected};
+use crate::{Backbone, BackboneEvent, LatestTime, ReadWanted, Ticket, check_expected};
 
 /// Orders publications for as long as the process lives: its epoch ends with it.
 ///
@@ -18,6 +19,7 @@ pub struct MemoryBackbone {
     heads: HashMap<TopicName, Sequence, RandomState>,
     keys: KeyWindow,
     events: VecDeque<BackboneEvent>,
+    times: LatestTime,
 }
 
 impl MemoryBackbone {
@@ -28,7 +30,14 @@ impl MemoryBackbone {
             heads: HashMap::default(),
             keys: KeyWindow::new(limits),
             events: VecDeque::new(),
+            times: LatestTime::default(),
         }
+    }
+
+    /// Labels publications with times that others share.
+    #[must_use]
+    pub fn with_times(self, times: LatestTime) -> Self {
+        Self { times, ..self }
     }
 
     fn position(&self, sequence: Sequence) -> Position {
@@ -66,12 +75,12 @@ impl Backbone for MemoryBackbone {
             }
         };
         if let Some(key) = idempotency_key {
-            self.keys.remember(topic.clone(), key, sequence, now.unix_ms);
+            self.keys.remember(topic.clone(), key, sequence, now);
         }
         self.events.push_back(BackboneEvent::Kept {
             ticket: Some(ticket),
             position: self.position(sequence),
-            publication: Publication::new(payload, sequence, now),
+            publication: Publication::new(payload, sequence, self.times.label(now)),
             topic,
         });
     }
@@ -127,7 +136,7 @@ mod tests {
                 idempotency_key: Some(key.into()),
                 expected: None,
             };
-            let now = Moment { elapsed: Duration::ZERO, unix_ms: seconds * 1_000 };
+            let now = Moment { elapsed: Duration::from_secs(seconds), unix_ms: 0 };
             backbone.append(Ticket(0), draft, AckLevel::Memory, now);
             match backbone.poll_event() {
                 Some(BackboneEvent::Kept { position, .. }) => (true, position.sequence.get()),

@@ -6,6 +6,8 @@
 
 use model::{Moment, Payload, PayloadKind, Publication, Sequence, TopicName};
 
+use self::Unreadable::Damaged;
+
 /// A publication on its way to the disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
@@ -27,11 +29,17 @@ pub(crate) struct Stored {
     pub idempotency_key: Option<Box<str>>,
 }
 
-/// Bytes on disk that are not what was written.
+/// Why bytes on disk are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Damage;
+pub(crate) enum Unreadable {
+    /// They are not what was written.
+    Damaged,
+    /// They are whole, in a form that a newer program wrote.
+    Newer(u8),
+}
 
-const FORM: u8 = 1;
+/// The newest form that this program reads, and the one that it writes.
+pub(crate) const FORM: u8 = 1;
 const HEAD: usize = 1 + 1 + 8 + 8 + 2;
 const CRC: usize = 4;
 pub(crate) const KEY: usize = 16;
@@ -76,22 +84,27 @@ impl Record {
 }
 
 /// Reads what stands at `key`.
-pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Stored, Damage> {
-    let (_, sequence) = parse_key(key).ok_or(Damage)?;
-    let (body, sum) = value.split_last_chunk::<CRC>().ok_or(Damage)?;
-    if checksum(key, body) != u32::from_be_bytes(*sum) || body.len() < HEAD || body[0] != FORM {
-        return Err(Damage);
+pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Stored, Unreadable> {
+    let (_, sequence) = parse_key(key).ok_or(Damaged)?;
+    let (body, sum) = value.split_last_chunk::<CRC>().ok_or(Damaged)?;
+    if checksum(key, body) != u32::from_be_bytes(*sum) || body.is_empty() {
+        return Err(Damaged);
+    }
+    match body[0] {
+        FORM if body.len() >= HEAD => {}
+        newer if newer > FORM => return Err(Unreadable::Newer(newer)),
+        _ => return Err(Damaged),
     }
     let number = |at: usize| -> Option<u64> {
         Some(u64::from_be_bytes(body.get(at..at + 8)?.try_into().ok()?))
     };
-    let previous = number(2).and_then(Sequence::new).ok_or(Damage)?;
-    let unix_ms = number(10).ok_or(Damage)?;
+    let previous = number(2).and_then(Sequence::new).ok_or(Damaged)?;
+    let unix_ms = number(10).ok_or(Damaged)?;
     let key_len = usize::from(u16::from_be_bytes([body[18], body[19]]));
     let rest = &body[HEAD..];
-    let (text, payload) = rest.split_at_checked(key_len).ok_or(Damage)?;
-    let text = std::str::from_utf8(text).map_err(|_| Damage)?;
-    let payload = Payload::new(kind_of(body[1]).ok_or(Damage)?, payload);
+    let (text, payload) = rest.split_at_checked(key_len).ok_or(Damaged)?;
+    let text = std::str::from_utf8(text).map_err(|_| Damaged)?;
+    let payload = Payload::new(kind_of(body[1]).ok_or(Damaged)?, payload);
     let moment = Moment { elapsed: std::time::Duration::ZERO, unix_ms };
     Ok(Stored {
         publication: Publication::new(payload, sequence, moment),
@@ -100,7 +113,8 @@ pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Stored, Damage> {
     })
 }
 
-fn checksum(key: &[u8], value: &[u8]) -> u32 {
+/// The CRC-32 of a place and what stands there.
+pub(crate) fn checksum(key: &[u8], value: &[u8]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(key);
     sum.update(value);
@@ -150,8 +164,12 @@ mod tests {
         for bit in 0..value.len() * 8 {
             let mut damaged = value.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(read(&key, &damaged), Err(Damage), "bit {bit}");
+            assert_eq!(read(&key, &damaged), Err(Damaged), "bit {bit}");
         }
-        assert_eq!(read(&key_of(5, sequence.next()), &value), Err(Damage), "moved");
+        assert_eq!(read(&key_of(5, sequence.next()), &value), Err(Damaged), "moved");
+        let mut newer = value[..value.len() - CRC].to_vec();
+        newer[0] = FORM + 1;
+        newer.extend(checksum(&key, &newer).to_be_bytes());
+        assert_eq!(read(&key, &newer), Err(Unreadable::Newer(FORM + 1)));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use model::{Publication, Sequence, TopicName};
 
-use crate::Record;
+use crate::{ReadWanted, Record};
 
 /// A log of records that survives the process. One shard's hold on it.
 ///
@@ -22,6 +22,10 @@ pub trait Store: Send {
 
     /// Asks for records of a topic. They arrive through whoever owns the store, with `ticket`.
     fn read(&mut self, ticket: u64, topic_number: u64, wanted: ReadWanted);
+
+    /// Asks for a new epoch: an older copy of the store was put back. It begins once, whoever asks how often; all shards hear of it
+    /// through whoever owns the store, in order with what became of their records.
+    fn begin_epoch(&mut self);
 }
 
 impl Store for Box<dyn Store> {
@@ -36,17 +40,10 @@ impl Store for Box<dyn Store> {
     fn read(&mut self, ticket: u64, topic_number: u64, wanted: ReadWanted) {
         (**self).read(ticket, topic_number, wanted);
     }
-}
 
-/// Which publications of a topic are asked for, oldest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadWanted {
-    /// Those after this sequence.
-    pub after: Sequence,
-    /// Of those, the first that is not older than this (milliseconds since 1970), and what follows.
-    pub since_ms: u64,
-    /// At most so many.
-    pub count: usize,
+    fn begin_epoch(&mut self) {
+        (**self).begin_epoch();
+    }
 }
 
 /// What became of the oldest records handed over that were not answered yet.
@@ -82,6 +79,8 @@ pub struct StoredTopic {
     pub number: u64,
     /// The newest sequence, also if that record is damaged.
     pub head: Sequence,
+    /// When the newest that can be read was published (milliseconds since 1970).
+    pub unix_ms: u64,
     /// The newest publications that memory is to hold, oldest first, without holes.
     pub newest: Vec<Publication>,
     /// Idempotency keys within their window: key, sequence, when.

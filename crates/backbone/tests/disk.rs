@@ -1,8 +1,11 @@
 //! The durable backbone over the real log, in a directory of the test's own.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use model::{
@@ -10,8 +13,8 @@ use model::{
     TopicName,
 };
 use tidegate_backbone::{
-    Backbone, BackboneEvent, DiskBackbone, Log, LogStore, Opened, ReadWanted, Retention,
-    RetentionOf, StoreMail, Ticket, contract, open,
+    Backbone, BackboneEvent, Deliver, DiskBackbone, Log, LogStore, Opened, ReadWanted, Retention,
+    RetentionOf, Spawn, StoreMail, StoredTopic, Ticket, contract, open,
 };
 
 /// A directory that goes with the test.
@@ -38,8 +41,12 @@ fn open_at(path: &Path, epoch: &str) -> Opened {
 }
 
 fn open_with(path: &Path, epoch: &str, retention: RetentionOf) -> Opened {
+    open_limited(path, epoch, retention, &Limits::default())
+}
+
+fn open_limited(path: &Path, epoch: &str, retention: RetentionOf, limits: &Limits) -> Opened {
     let held = |_: &TopicName| (100, 1 << 20);
-    open(path, &Epoch::new(epoch), &Limits::default(), &held, retention).expect("it opens")
+    open(path, &Epoch::new(epoch), limits, &held, retention).expect("it opens")
 }
 
 /// Everything stays.
@@ -51,11 +58,31 @@ fn keep(retention: Retention) -> RetentionOf {
     Box::new(move |_| retention)
 }
 
+/// A log, its topics, and its threads.
+fn start(
+    opened: Opened,
+    deliver: Vec<Deliver>,
+    limits: &Limits,
+) -> (Log, Vec<StoredTopic>, Vec<JoinHandle<()>>) {
+    let threads = RefCell::new(Vec::new());
+    let spawn: &Spawn<'_> = &|_, run| {
+        threads.borrow_mut().push(std::thread::spawn(run));
+        Ok(())
+    };
+    let (log, topics) = Log::start(opened, deliver, limits, spawn).expect("threads");
+    (log, topics, threads.into_inner())
+}
+
+fn join(threads: Vec<JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().expect("it ends in order"));
+}
+
 /// A backbone whose answers are waited for.
 struct Disk {
     backbone: DiskBackbone<LogStore>,
     mail: Receiver<StoreMail>,
     log: Option<Log>,
+    threads: Vec<JoinHandle<()>>,
     waiting: usize,
 }
 
@@ -65,16 +92,21 @@ impl Disk {
     }
 
     fn of(opened: Opened) -> Self {
+        Self::with(opened, &Limits::default())
+    }
+
+    fn with(opened: Opened, limits: &Limits) -> Self {
         let (tell, mail) = channel();
         let epoch = opened.epoch.clone();
-        let deliver: Vec<tidegate_backbone::Deliver> = vec![Box::new(move |mail| {
+        let deliver: Vec<Deliver> = vec![Box::new(move |mail| {
             // Nobody listens any more at the end of a test.
             let _ = tell.send(mail);
+            Ok(())
         })];
-        let (log, topics) = Log::start(opened, deliver, &Limits::default()).expect("threads");
+        let (log, topics, threads) = start(opened, deliver, limits);
         let store = log.store(0);
-        let backbone = DiskBackbone::new(store, epoch, &topics, &Limits::default());
-        Self { backbone, mail, log: Some(log), waiting: 0 }
+        let backbone = DiskBackbone::new(store, epoch, &topics, limits, moment());
+        Self { backbone, mail, log: Some(log), threads, waiting: 0 }
     }
 
     fn publish(&mut self, name: &str, text: &str) -> Position {
@@ -85,10 +117,20 @@ impl Disk {
         }
     }
 
+    /// Publishes under a key; answers the sequence, and whether it is new.
+    fn publish_once(&mut self, name: &str, key: &str) -> (u64, bool) {
+        let keyed = Draft { idempotency_key: Some(key.into()), ..draft(name, "x") };
+        self.append(Ticket(1), keyed, AckLevel::Disk, moment());
+        match self.poll_event() {
+            Some(BackboneEvent::Kept { position, .. }) => (position.sequence.get(), true),
+            Some(BackboneEvent::Repeated { position, .. }) => (position.sequence.get(), false),
+            other => panic!("not kept: {other:?}"),
+        }
+    }
+
     fn read(&mut self, name: &str, after: u64, count: usize) -> Vec<Publication> {
         let after = Sequence::new(after).expect("small");
-        let wanted = ReadWanted { after, since_ms: 0, count };
-        self.backbone.read(Ticket(9), &topic(name), wanted);
+        self.backbone.read(Ticket(9), &topic(name), ReadWanted::after(after, count));
         match self.mail.recv_timeout(Duration::from_secs(10)) {
             Ok(StoreMail::Read { ticket: 9, publications, .. }) => publications,
             other => panic!("no page: {other:?}"),
@@ -96,9 +138,9 @@ impl Disk {
     }
 
     fn close(self) {
-        let Self { backbone, log, .. } = self;
-        drop(backbone);
-        log.expect("open").finish();
+        let Self { backbone, log, threads, .. } = self;
+        drop((backbone, log));
+        join(threads);
     }
 }
 
@@ -311,4 +353,132 @@ fn a_flipped_bit_is_told_and_no_position_is_given_twice() {
         }
         Err(error) => assert!(error.text.contains("damaged"), "{error}"),
     }
+}
+
+#[test]
+fn a_shard_that_takes_nothing_stops_no_other() {
+    let folder = Folder::new();
+    let (tell, mail) = channel();
+    let is_open = Arc::new(AtomicBool::new(false));
+    let (opens, refusals) = (Arc::clone(&is_open), Arc::new(AtomicU32::new(0)));
+    let (refused, tell_first) = (Arc::clone(&refusals), tell.clone());
+    let first: Deliver = Box::new(move |mail| {
+        if !opens.load(Ordering::SeqCst) {
+            refused.fetch_add(1, Ordering::SeqCst);
+            return Err(mail);
+        }
+        // Nobody listens any more at the end of a test.
+        let _ = tell_first.send((0, mail));
+        Ok(())
+    });
+    let second: Deliver = Box::new(move |mail| {
+        let _ = tell.send((1, mail));
+        Ok(())
+    });
+    let opened = open_at(&folder.0, "e1");
+    let epoch = opened.epoch.clone();
+    let limits = Limits::default();
+    let (log, _, threads) = start(opened, vec![first, second], &limits);
+    let mut shards: Vec<_> = (0..2)
+        .map(|shard| DiskBackbone::new(log.store(shard), epoch.clone(), &[], &limits, moment()))
+        .collect();
+    let next = || mail.recv_timeout(Duration::from_secs(10)).expect("the store answers");
+    let written = |shard: usize| match next() {
+        (from, StoreMail::Written(written)) if from == shard => written,
+        other => panic!("{other:?}"),
+    };
+    for round in 1..=5 {
+        shards[0].append(Ticket(round), draft("a", "x"), AckLevel::Disk, moment());
+        shards[0].read(Ticket(round), &topic("a"), ReadWanted::after(Sequence::START, 9));
+        shards[1].append(Ticket(round), draft("b", "x"), AckLevel::Disk, moment());
+        let answer = written(1);
+        shards[1].handle_written(answer);
+        assert!(matches!(shards[1].poll_event(), Some(BackboneEvent::Kept { .. })), "{round}");
+        shards[1].read(Ticket(round), &topic("b"), ReadWanted::after(Sequence::START, 9));
+        let (shard, page) = next();
+        assert!(matches!((shard, page), (1, StoreMail::Read { ticket, .. }) if ticket == round));
+    }
+    assert!(refusals.load(Ordering::SeqCst) > 0, "the first shard was offered its mail");
+    is_open.store(true, Ordering::SeqCst);
+    let (mut kept, mut pages) = (0, 0);
+    while kept < 5 || pages < 5 {
+        match next() {
+            (0, StoreMail::Written(written)) => {
+                shards[0].handle_written(written);
+                while let Some(BackboneEvent::Kept { .. }) = shards[0].poll_event() {
+                    kept += 1;
+                }
+            }
+            (0, StoreMail::Read { .. }) => pages += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    drop((shards, log));
+    join(threads);
+}
+
+#[test]
+fn keys_outlive_the_records_that_retention_removes() {
+    let folder = Folder::new();
+    let newest = || keep(Retention { count: 1, bytes: u64::MAX, age: None });
+    let mut disk = Disk::of(open_with(&folder.0, "e1", newest()));
+    assert_eq!(disk.publish_once("a", "k1"), (1, true));
+    assert_eq!(disk.publish_once("a", "k2"), (2, true));
+    disk.close();
+    for _ in 0..2 {
+        let mut disk = Disk::of(open_with(&folder.0, "e2", newest()));
+        assert_eq!(disk.publish_once("a", "k1"), (1, false), "its record is gone, the key is not");
+        assert_eq!(disk.publish_once("a", "k2"), (2, false));
+        disk.close();
+    }
+}
+
+#[test]
+fn a_restart_keeps_the_newest_keys() {
+    let folder = Folder::new();
+    let ten = Limits { idempotency_keys_max: 10, ..Limits::default() };
+    let mut disk = Disk::with(open_limited(&folder.0, "e1", all(), &ten), &ten);
+    for number in 1..=20 {
+        assert_eq!(disk.publish_once("a", &format!("k{number}")), (number, true));
+    }
+    disk.close();
+    let mut disk = Disk::with(open_limited(&folder.0, "e2", all(), &ten), &ten);
+    for number in 11..=20 {
+        assert_eq!(disk.publish_once("a", &format!("k{number}")), (number, false));
+    }
+    disk.close();
+}
+
+#[test]
+fn keys_leave_the_disk_when_their_window_is_over() {
+    let folder = Folder::new();
+    let brief = Limits { idempotency_window_ms: Duration::from_millis(1), ..Limits::default() };
+    let mut disk = Disk::with(open_limited(&folder.0, "e1", all(), &brief), &brief);
+    for number in 1..=20 {
+        disk.publish_once("a", &format!("k{number}"));
+    }
+    disk.close();
+    let keys_of =
+        |opened: &Opened| opened.topics.iter().map(|topic| topic.keys.len()).sum::<usize>();
+    Disk::with(open_limited(&folder.0, "e1", all(), &brief), &brief).close();
+    let opened = open_at(&folder.0, "e1");
+    assert_eq!((opened.records, keys_of(&opened)), (20, 0), "records stay, keys go");
+}
+
+#[test]
+fn times_never_go_back_across_restarts() {
+    let folder = Folder::new();
+    let publish_at = |disk: &mut Disk, unix_ms| {
+        disk.append(Ticket(1), draft("a", "x"), AckLevel::Disk, Moment { unix_ms, ..moment() });
+        match disk.poll_event() {
+            Some(BackboneEvent::Kept { publication, .. }) => publication.unix_ms(),
+            other => panic!("not kept: {other:?}"),
+        }
+    };
+    let mut disk = Disk::open(&folder.0);
+    assert_eq!(publish_at(&mut disk, 9_000), 9_000);
+    disk.close();
+    let mut disk = Disk::open(&folder.0);
+    assert_eq!([3_000, 9_500, 1].map(|now| publish_at(&mut disk, now)), [9_000, 9_500, 9_500]);
+    disk.close();
 }

@@ -80,6 +80,11 @@ impl DeviceSwarm {
         Self { threads: threads.collect(), counts }
     }
 
+    /// Whether a thread of them gave up.
+    pub fn has_failed(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
     /// Ends them.
     ///
     /// # Errors
@@ -121,7 +126,18 @@ struct Devices {
     began: Instant,
     /// Heartbeats that were sent, of all.
     beaten: u64,
+    /// How often in a row attaching failed, and when it is tried again.
+    failures: u32,
+    retry_at: Instant,
+    /// Why it failed last.
+    why: String,
 }
+
+/// The first pause after a failure; each next one is twice as long.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Failures in a row, while no device is attached, after which it is given up.
+const FAILURES_MAX: u32 = 8;
 
 impl Devices {
     fn new(
@@ -141,6 +157,9 @@ impl Devices {
             thinking: std::collections::VecDeque::new(),
             began: Instant::now(),
             beaten: 0,
+            failures: 0,
+            retry_at: Instant::now(),
+            why: String::new(),
         })
     }
 
@@ -149,6 +168,7 @@ impl Devices {
         let mut ready: Vec<Event> = Vec::with_capacity(1024);
         while !self.counts.is_ending.load(Ordering::Relaxed) {
             while self.opening < OPENING_MAX
+                && Instant::now() >= self.retry_at
                 && let Some(index) = self.to_open.pop()
             {
                 self.open(index)?;
@@ -169,6 +189,14 @@ impl Devices {
             }
             self.answer_thought();
             self.send_heartbeats();
+            let is_alone = self.counts.attached.load(Ordering::Relaxed) == 0;
+            if is_alone && self.failures >= FAILURES_MAX {
+                let (address, why) = (self.plan.address, &self.why);
+                return Err(format!(
+                    "cannot attach devices at {address}: {why}, {FAILURES_MAX} times in a row; check that the \
+                     server runs, the application and its key"
+                ));
+            }
         }
         Ok(())
     }
@@ -249,8 +277,11 @@ impl Devices {
                 return;
             };
             if !rest.starts_with(b"HTTP/1.1 200") {
+                let line = rest.split(|byte| *byte == b'\r').next().unwrap_or_default();
+                self.why = format!("it answered `{}`", String::from_utf8_lossy(line));
                 return self.lose(index);
             }
+            self.failures = 0;
             rest = &rest[end + 4..];
             self.all[index].stage = Stage::Attached;
             self.opening -= 1;
@@ -303,6 +334,19 @@ impl Devices {
         self.beaten = wanted;
     }
 
+    /// Waits before the next attempt, longer after each that failed. Those under way together count as one.
+    fn back_off(&mut self) {
+        if Instant::now() < self.retry_at {
+            return;
+        }
+        if self.why.is_empty() {
+            self.why = "nobody answers there".to_owned();
+        }
+        let pause = PAUSE.saturating_mul(1 << self.failures.min(10)).min(PAUSE_MAX);
+        self.failures += 1;
+        self.retry_at = Instant::now() + pause;
+    }
+
     fn lose(&mut self, index: usize) {
         let device = &mut self.all[index];
         match device.stage {
@@ -310,7 +354,11 @@ impl Devices {
             Stage::Connecting | Stage::Attaching => self.opening -= 1,
             Stage::Closed => return,
         }
+        let was_attached = device.stage == Stage::Attached;
         *device = Device { socket: None, stage: Stage::Closed, torn: None };
+        if !was_attached {
+            self.back_off();
+        }
         self.counts.lost.fetch_add(1, Ordering::Relaxed);
         self.to_open.insert(0, index);
     }

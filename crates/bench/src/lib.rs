@@ -33,5 +33,5 @@ pub use devices::{DeviceCounts, DevicePlan, DeviceSwarm};
 pub use progress::{Progress, ProgressLook, Quiet};
 pub use report::{html, table};
 pub use run::{Options, Report, run};
-pub use scenario::{Kind, Reference, Scenario, find, list};
+pub use scenario::{Kind, QUICK, Reference, Scenario, find, list};
 pub use target::TargetChoice;

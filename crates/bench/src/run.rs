@@ -1,5 +1,7 @@
 //! One run: options to sizes, the machine's setting, the result with all that belongs beside it.
 
+use std::time::SystemTime;
+
 use serde_json::{Value, json};
 
 use crate::cores::Cores;
@@ -28,6 +30,10 @@ pub struct Options {
     pub own_topic: bool,
     /// Sessions do not share audiences.
     pub no_audiences: bool,
+    /// The command that asked for the run, as a user can type it again.
+    pub command: String,
+    /// The commit that the program was built from.
+    pub commit: &'static str,
 }
 
 /// What a scenario is run with.
@@ -90,6 +96,9 @@ pub fn run(
                 .map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
         },
         "version": env!("CARGO_PKG_VERSION"),
+        "commit": options.commit,
+        "command": options.command,
+        "date": humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         "machine": machine(),
         "server_cores": context.cores.server,
         "load_cores": context.cores.load,

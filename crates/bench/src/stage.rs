@@ -21,8 +21,9 @@ use crate::target::{Needs, Target};
 use crate::tun::TunSwarm;
 use crate::watch::{self, Look};
 
-const INTERRUPTED: &str = "interrupted: everything was put back as it was";
-const WARM_UP: Duration = Duration::from_secs(3);
+pub(crate) const INTERRUPTED: &str = "interrupted: everything was put back as it was";
+/// At most: no longer than what is measured.
+const WARM_UP_SECONDS_MAX: u64 = 3;
 /// A generator later than this at its 99th percentile invalidates the run.
 const LATE_MAX: Duration = Duration::from_millis(20);
 
@@ -167,7 +168,8 @@ impl<'a> Stage<'a> {
         let Target { address, dialect, .. } = &self.target;
         let handle = publisher::start(plan, *address, dialect, &self.context.cores, &self.shared);
         self.publisher = Some(handle);
-        self.pass("warming up", WARM_UP);
+        let seconds = self.context.seconds.min(WARM_UP_SECONDS_MAX);
+        self.pass("warming up", Duration::from_secs(seconds));
     }
 
     /// Lets time pass.

@@ -72,7 +72,8 @@ impl Target {
         let Needs { engine, sections, limits, .. } = needs;
         let config = format!(
             "[engine]\nshards = {shards}\nbacklog = 65535\n{engine}\n{sections}\n\
-             [limits]\nsilence_ms = 3600000\nping_after_ms = 3600000\n{limits}\n"
+             [limits]\nconnections_per_address_max = 100000000\n\
+             requests_per_second_per_address_max = 1000000000\nsilence_ms = 3600000\nping_after_ms = 3600000\n{limits}\n"
         );
         std::fs::write(&file, config).map_err(|error| cannot("write a configuration", &error))?;
         let program =
@@ -122,6 +123,7 @@ impl Target {
         let dialect = dialect(name)?;
         let before = sched_getaffinity(None).map_err(|e| cannot("read the affinity", &e.into()))?;
         pin(&cores.server);
+        engine::end_with_starter(&mut command);
         // The child inherits the affinity of this thread.
         let child = command.stdout(Stdio::null()).stderr(errors_to()).spawn();
         let _ = sched_setaffinity(None, &before);

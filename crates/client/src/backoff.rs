@@ -13,9 +13,14 @@ const FIRST: Duration = Duration::from_millis(250);
 const LAST: Duration = Duration::from_secs(30);
 
 impl Backoff {
-    /// Pauses that depend on `seed`.
+    /// Pauses that depend on `seed`: clients with the same have the same.
     pub fn new(seed: u64) -> Self {
         Self { attempt: 0, state: seed | 1 }
+    }
+
+    /// The pauses of one of several things that share a seed.
+    pub(crate) fn one_of(seed: u64, index: u64) -> Self {
+        Self::new(seed.wrapping_add(index.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
     }
 
     /// Starts again with short pauses, after a connection stood.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use model::CommandId;
+use model::{CommandId, Features};
 
 use crate::errors::{ClientError, ErrorCode};
 
@@ -28,6 +28,8 @@ const REMEMBERED: Duration = Duration::from_secs(240);
 #[derive(Debug)]
 struct Call {
     record: Vec<u8>,
+    /// What the server must have.
+    needs: Features,
     after_break: AfterBreak,
     first_sent_at: Option<Instant>,
     is_sent: bool,
@@ -43,7 +45,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Adds a command, encoded as `record`.
+    /// Adds a command, encoded as `record`, which a server must have some features for.
     ///
     /// # Errors
     /// 4902: too many wait for a connection.
@@ -51,6 +53,7 @@ impl Calls {
         &mut self,
         id: CommandId,
         record: Vec<u8>,
+        needs: Features,
         after_break: AfterBreak,
     ) -> Result<(), ClientError> {
         if !self.is_connected && self.unsent.len() >= WAITING_MAX {
@@ -59,7 +62,7 @@ impl Calls {
             );
             return Err(ClientError::new(ErrorCode::QueueFull, text));
         }
-        let call = Call { record, after_break, first_sent_at: None, is_sent: false };
+        let call = Call { record, needs, after_break, first_sent_at: None, is_sent: false };
         self.waiting.insert(id.0, call);
         self.unsent.push_back(id.0);
         Ok(())
@@ -111,8 +114,8 @@ impl Calls {
         std::mem::take(&mut self.waiting).into_iter().map(failed).collect()
     }
 
-    /// The next command to send, while there is a connection.
-    pub(crate) fn poll_unsent(&mut self, now: Instant) -> Option<(CommandId, &[u8])> {
+    /// The next command to send, and what it needs, while there is a connection.
+    pub(crate) fn poll_unsent(&mut self, now: Instant) -> Option<(CommandId, &[u8], Features)> {
         if !self.is_connected {
             return None;
         }
@@ -125,7 +128,7 @@ impl Calls {
         let call = self.waiting.get_mut(&id)?;
         call.is_sent = true;
         call.first_sent_at.get_or_insert(now);
-        Some((CommandId(id), &call.record))
+        Some((CommandId(id), &call.record, call.needs))
     }
 }
 
@@ -144,18 +147,25 @@ mod tests {
         let (mut calls, now) = (Calls::default(), Instant::now());
         let all = [AfterBreak::Fail, AfterBreak::AskAgainWhileRemembered, AfterBreak::AskAgain];
         for (id, after_break) in (0..).zip(all) {
-            calls.add(CommandId(id), vec![id as u8], after_break).expect("there is room");
+            calls
+                .add(CommandId(id), vec![id as u8], Features::default(), after_break)
+                .expect("there is room");
         }
         assert_eq!(calls.poll_unsent(now), None, "there is no connection");
         calls.handle_connected();
         for id in 0..3 {
-            assert_eq!(calls.poll_unsent(now), Some((CommandId(id), &[id as u8][..])));
+            assert_eq!(
+                calls.poll_unsent(now),
+                Some((CommandId(id), &[id as u8][..], Features::default()))
+            );
         }
-        calls.add(CommandId(3), vec![3], AfterBreak::Fail).expect("there is room");
+        calls
+            .add(CommandId(3), vec![3], Features::default(), AfterBreak::Fail)
+            .expect("there is room");
         let lost = calls.handle_disconnect(now);
         assert!(matches!(&lost[..], [(CommandId(0), error)] if error.code.number() == 4900));
         calls.handle_connected();
-        let again = std::iter::from_fn(|| calls.poll_unsent(now).map(|(id, _)| id.0));
+        let again = std::iter::from_fn(|| calls.poll_unsent(now).map(|(id, ..)| id.0));
         assert_eq!(again.collect::<Vec<_>>(), [1, 2, 3]);
         let much_later = now + REMEMBERED + Duration::from_secs(1);
         let lost = calls.handle_disconnect(much_later);
@@ -166,9 +176,12 @@ mod tests {
     fn only_so_many_wait_for_a_connection() {
         let mut calls = Calls::default();
         for id in 0..WAITING_MAX as u64 {
-            calls.add(CommandId(id), vec![], AfterBreak::AskAgain).expect("there is room");
+            calls
+                .add(CommandId(id), vec![], Features::default(), AfterBreak::AskAgain)
+                .expect("there is room");
         }
-        let refused = calls.add(CommandId(5_000), vec![], AfterBreak::AskAgain);
+        let refused =
+            calls.add(CommandId(5_000), vec![], Features::default(), AfterBreak::AskAgain);
         assert!(refused.is_err_and(|error| error.code == ErrorCode::QueueFull));
     }
 }

@@ -1,11 +1,13 @@
 //! The client: one connection at a time; subscriptions, handlings and commands that survive it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 use model::{
-    Acknowledge, Asked, Attach, Code, Command, CommandId, Draft, Event, Handle, HistoryQuery,
-    Payload, Position, Publish, Refusal, Request, Respond, Subscribe, SubscriberName, TopicName,
+    Acknowledge, Asked, Attach, Command, CommandId, DeltaKind, Draft, Event, Features, Handle,
+    HistoryQuery, Payload, Position, Publish, RandomState, Refusal, Request, Respond, Subscribe,
+    SubscriberName, TopicName, Unanswered,
 };
 use protocol::native::{ServerRecord, binary, check_payload};
 
@@ -16,7 +18,9 @@ use crate::errors::{ClientError, ErrorCode};
 use crate::handlings::{HandlingId, Handlings, Refused, Ticket, Wanted};
 use crate::nodes::{After, Nodes};
 use crate::options::ClientOptions;
+use crate::progress::Progress;
 use crate::subscriptions::{SubscriptionId, SubscriptionState, Subscriptions};
+use crate::tracker::Told;
 use crate::update::Update;
 
 /// What a client is at.
@@ -34,10 +38,14 @@ enum State {
 #[derive(Debug)]
 pub struct Client {
     options: ClientOptions,
+    seed: u64,
     nodes: Nodes,
     state: State,
     backoff: Backoff,
     subscriptions: Subscriptions,
+    /// Those that ended, the oldest first, and of all how far their updates were handed out.
+    ended: VecDeque<SubscriptionId>,
+    progress: HashMap<SubscriptionId, Progress, RandomState>,
     handlings: Handlings,
     calls: Calls,
     next_id: u64,
@@ -53,6 +61,8 @@ pub struct Client {
 const SILENCE: Duration = Duration::from_secs(25);
 /// How long it then has to be heard.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+/// Of so many subscriptions that ended it is known where they were.
+const ENDED_MAX: usize = 1_000;
 /// How many tokens in a row may be refused before the first connection is given up.
 const TOKENS_MAX: usize = 8;
 
@@ -64,13 +74,17 @@ impl Client {
     pub fn connect(url: &str, options: ClientOptions) -> Result<Self, ClientError> {
         let mut urls = vec![url.to_owned()];
         urls.extend(options.other_urls.iter().cloned());
+        let seed = options.seed.unwrap_or_else(seed_of_the_system);
         let mut client = Self {
             nodes: Nodes::new(urls, options.token.clone()),
-            backoff: Backoff::new(options.seed),
+            backoff: Backoff::new(seed),
+            seed,
             options,
             state: State::Waiting { until: Instant::now() },
-            subscriptions: Subscriptions::default(),
-            handlings: Handlings::default(),
+            subscriptions: Subscriptions::new(seed),
+            ended: VecDeque::new(),
+            progress: HashMap::default(),
+            handlings: Handlings::new(seed),
             calls: Calls::default(),
             next_id: 1,
             updates: VecDeque::new(),
@@ -101,8 +115,9 @@ impl Client {
         let token = self.nodes.token()?;
         let client = self.options.name.clone();
         let rates = self.options.rates;
-        let hello = model::Hello { token, client, batch: true, fragments: true, rates };
-        let seed = self.options.seed.wrapping_add(self.take_id().0);
+        let features = Some(Features::ALL);
+        let hello = model::Hello { token, client, batch: true, fragments: true, rates, features };
+        let seed = self.seed.wrapping_add(self.take_id().0);
         let connection = Connection::open(self.nodes.url(), hello, seed)?;
         self.state = State::Connected(Box::new(connection));
         self.backoff.reset();
@@ -133,7 +148,9 @@ impl Client {
     ///
     /// Subscriptions that overlap share what the server sends: the options of the newest go for all of them.
     pub fn subscribe(&mut self, subscribe: Subscribe) -> SubscriptionId {
+        let progress = Progress::new(&subscribe.positions);
         let id = self.subscriptions.add(subscribe);
+        self.progress.insert(id, progress);
         self.drive();
         id
     }
@@ -142,6 +159,7 @@ impl Client {
     pub fn unsubscribe(&mut self, id: SubscriptionId) -> bool {
         let was_there = self.subscriptions.remove(id);
         self.updates.retain(|update| update.subscription() != Some(id));
+        self.forget_oldest(id);
         self.drive();
         was_there
     }
@@ -151,10 +169,10 @@ impl Client {
         self.subscriptions.state(id)
     }
 
-    /// Where a subscription is in each of its topics: what a later one takes as its `positions`. What
-    /// [`Client::next`] still holds counts as taken.
+    /// Where a subscription is in each of its topics: what a later one takes as its `positions`. They are of what
+    /// [`Client::next`] handed out. They stay when it has ended, of the last thousand that did.
     pub fn positions(&self, id: SubscriptionId) -> Vec<(TopicName, Position)> {
-        self.subscriptions.positions(id)
+        self.progress.get(&id).map(Progress::positions).unwrap_or_default()
     }
 
     /// Publishes; `Update::Published` or `Update::Refused` with the same id tells what became of it. While
@@ -252,7 +270,10 @@ impl Client {
         if !self.handlings.respond(ticket) {
             return false;
         }
-        let respond = |result| Command::Respond(Respond { request: ticket.request, result });
+        let respond = |result: Result<_, Box<str>>| {
+            let result = result.map_err(Unanswered::Declined);
+            Command::Respond(Respond { request: ticket.request, result })
+        };
         let mut record = Vec::new();
         binary::append_command(None, &respond(result), &mut record);
         if connection.is_too_large(record.len()) {
@@ -270,6 +291,14 @@ impl Client {
         is_sent
     }
 
+    /// Bytes that one payload may have, as the server said; the usual number while there is no connection.
+    pub fn payload_bytes_max(&self) -> usize {
+        match &self.state {
+            State::Connected(connection) => connection.payload_bytes_max,
+            State::Waiting { .. } | State::Stopped => model::Limits::default().payload_bytes_max,
+        }
+    }
+
     /// Commands whose answer is awaited.
     pub fn unanswered(&self) -> usize {
         self.calls.len()
@@ -283,6 +312,7 @@ impl Client {
             self.handlings.handle_wake(now);
             self.drive();
             if let Some(update) = self.updates.pop_front() {
+                self.note_handed(&update);
                 return Some(update);
             }
             if now >= until {
@@ -314,7 +344,7 @@ impl Client {
         let id = self.take_id();
         let mut record = Vec::new();
         binary::append_control_command(Some(id), command, &mut record);
-        match self.calls.add(id, record, after_break) {
+        match self.calls.add(id, record, Features::needed_by(command), after_break) {
             Ok(()) => self.drive(),
             Err(refusal) => self.updates.push_back(Update::Refused { id: Some(id), refusal }),
         }
@@ -330,29 +360,38 @@ impl Client {
     /// Sends what there is to say.
     fn drive(&mut self) {
         let State::Connected(connection) = &mut self.state else { return };
-        let mut frames = Vec::new();
+        let (mut frames, mut refused) = (Vec::new(), Vec::new());
         loop {
             let id = CommandId(self.next_id);
             let command = self.subscriptions.poll_command(id);
-            let Some(command) = command.or_else(|| self.handlings.poll_command(id)) else { break };
+            let Some(mut command) = command.or_else(|| self.handlings.poll_command(id)) else {
+                break;
+            };
             self.next_id += 1;
-            connection.encode(Some(id), &command, &mut frames);
+            if let Command::Subscribe(wanted) = &mut command
+                && !connection.features.has(Features::DELTAS)
+            {
+                wanted.options.delta = DeltaKind::None;
+            }
+            // Nobody waits to hear that a request was passed on.
+            let id = (!matches!(command, Command::Respond(_))).then_some(id);
+            match connection.check_features(Features::needed_by(&command)) {
+                Ok(()) => connection.encode(id, &command, &mut frames),
+                Err(refusal) => refused.push((id, refusal)),
+            }
         }
-        let (now, mut too_large) = (Instant::now(), Vec::new());
-        while let Some((id, record)) = self.calls.poll_unsent(now) {
-            match connection.is_too_large(record.len()) {
-                true => too_large.push(id),
-                false => connection.frame(record, &mut frames),
+        let now = Instant::now();
+        while let Some((id, record, needs)) = self.calls.poll_unsent(now) {
+            match connection.check(record.len(), needs) {
+                Ok(()) => connection.frame(record, &mut frames),
+                Err(refusal) => refused.push((Some(id), refusal)),
             }
         }
         let sent = if frames.is_empty() { Ok(()) } else { connection.send(&frames) };
-        for id in too_large {
-            self.calls.handle_answer(id, false);
-            let text = "cannot send the command: it is larger than the server's message_bytes_max; \
-                        send less at a time, or raise the limit";
-            let refusal = Refusal::new(Code::MessageTooLarge, text).into();
-            self.updates.push_back(Update::Refused { id: Some(id), refusal });
+        for (id, refusal) in refused {
+            self.handle_refused(id, refusal);
         }
+        self.tell();
         if let Err(error) = sent {
             self.handle_break(error);
         }
@@ -425,7 +464,40 @@ impl Client {
     /// Hands out what the subscriptions have to tell, in its place among the answers.
     fn tell(&mut self) {
         while let Some((of, told)) = self.subscriptions.poll_news() {
-            self.updates.push_back(Update::of_subscription(of, told));
+            let progress = self.progress.get_mut(&of);
+            if let (Some(progress), Told::Placed { topic, at }) = (progress, &told) {
+                progress.handle_passed(topic.clone(), at.clone());
+            }
+            let Some(update) = Update::of_subscription(of, told) else { continue };
+            if let Some((of, topic, at)) = update.place()
+                && let Some(progress) = self.progress.get_mut(&of)
+            {
+                progress.handle_told(topic.clone(), at);
+            }
+            self.updates.push_back(update);
+        }
+    }
+
+    /// Notes that a subscription has ended, and forgets where the first of those was that did.
+    fn forget_oldest(&mut self, ended: SubscriptionId) {
+        if !self.ended.contains(&ended) && self.progress.contains_key(&ended) {
+            self.ended.push_back(ended);
+        }
+        if self.ended.len() > ENDED_MAX
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.progress.remove(&oldest);
+        }
+    }
+
+    fn note_handed(&mut self, update: &Update) {
+        if let Update::Ended { of, .. } = update {
+            self.forget_oldest(*of);
+        }
+        if let Some((of, topic, at)) = update.place()
+            && let Some(progress) = self.progress.get_mut(&of)
+        {
+            progress.handle_handed(topic, at);
         }
     }
 
@@ -436,8 +508,9 @@ impl Client {
     }
 
     fn handle_request(&mut self, asked: Asked) {
-        let ticket = self.handlings.handle_request(asked.request);
-        self.updates.push_back(Update::Asked { ticket, asked });
+        if let Some(ticket) = self.handlings.handle_request(asked.request, &asked.topic) {
+            self.updates.push_back(Update::Asked { ticket, asked });
+        }
     }
 
     fn handle_refused(&mut self, id: Option<CommandId>, refusal: Refusal) {
@@ -509,9 +582,34 @@ impl Client {
     }
 }
 
+/// A number that differs from client to client, and cannot be guessed.
+fn seed_of_the_system() -> u64 {
+    std::hash::RandomState::new().hash_one(0)
+}
+
 fn after_break_of(has_key: bool) -> AfterBreak {
     match has_key {
         true => AfterBreak::AskAgainWhileRemembered,
         false => AfterBreak::Fail,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_are_given_no_seed_have_pauses_of_their_own() {
+        let pauses = || {
+            let mut backoff = Backoff::new(seed_of_the_system());
+            [(); 4].map(|()| backoff.next_pause(Duration::ZERO))
+        };
+        assert_ne!(pauses(), pauses());
+        let of = |index| Backoff::one_of(7, index).next_pause(Duration::ZERO);
+        assert_ne!(
+            of(0),
+            of(1),
+            "nor do two subscriptions of one client come back in the same moment"
+        );
     }
 }

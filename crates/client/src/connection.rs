@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use model::{Code, Command, CommandId, Event, Hello, Limits};
+use model::{Code, Command, CommandId, Event, Features, Hello, Limits, Refusal};
 use protocol::native::{ServerRecord, binary, json};
 use protocol::websocket::{
     Inbound, Message, Opcode, Role, Subprotocol, Unread, check_handshake_response,
@@ -28,6 +28,10 @@ pub(crate) struct Connection {
     buffer: Vec<u8>,
     /// Bytes that one message to the server may have.
     message_bytes_max: usize,
+    /// Bytes that one payload may have.
+    pub(crate) payload_bytes_max: usize,
+    /// What the server has.
+    pub(crate) features: Features,
 }
 
 /// How long connecting, shaking hands and greeting may take, each.
@@ -56,6 +60,8 @@ impl Connection {
             random: seed | 1,
             buffer: vec![0; 64 << 10],
             message_bytes_max: usize::MAX,
+            payload_bytes_max: Limits::default().payload_bytes_max,
+            features: Features::ALL,
         };
         connection
             .shake_hands(&host)
@@ -72,8 +78,15 @@ impl Connection {
         let (until, mut answer) = (Instant::now() + STEP_MAX, None);
         while answer.is_none() && Instant::now() < until {
             let received = self.receive(until, &mut |record| match record {
-                ServerRecord::Event(Event::Welcome { message_bytes_max, .. }) => {
-                    answer = Some(Ok(message_bytes_max));
+                ServerRecord::Event(Event::Welcome {
+                    message_bytes_max,
+                    payload_bytes_max,
+                    features,
+                    ..
+                }) => {
+                    // Who lists none has those of before there was a list.
+                    let features = features.unwrap_or(Features::ALL);
+                    answer = Some(Ok((message_bytes_max, payload_bytes_max, features)));
                 }
                 ServerRecord::Event(
                     Event::Refused { refusal, .. } | Event::Closing { refusal, .. },
@@ -85,13 +98,38 @@ impl Connection {
             }
         }
         let late = || Err(broken("the server did not greet in time"));
-        self.message_bytes_max = answer.unwrap_or_else(late)?;
+        (self.message_bytes_max, self.payload_bytes_max, self.features) =
+            answer.unwrap_or_else(late)?;
         Ok(())
     }
 
     /// Whether the server would break the connection because of a record of so many bytes.
     pub(crate) fn is_too_large(&self, record_bytes: usize) -> bool {
         record_bytes > self.message_bytes_max
+    }
+
+    /// Whether the server would take a record of so many bytes that needs these features.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check(&self, record_bytes: usize, needs: Features) -> Result<(), Refusal> {
+        if self.is_too_large(record_bytes) {
+            let text = "cannot send the command: it is larger than the server's message_bytes_max; \
+                        send less at a time, or raise the limit";
+            return Err(Refusal::new(Code::MessageTooLarge, text));
+        }
+        self.check_features(needs)
+    }
+
+    /// Whether the server has what a command needs.
+    ///
+    /// # Errors
+    /// 4236: it named no such feature.
+    pub(crate) fn check_features(&self, needs: Features) -> Result<(), Refusal> {
+        let Some(lacking) = needs.without(self.features).names().next() else { return Ok(()) };
+        let text =
+            format!("cannot send the command: this server has no `{lacking}`; use one that has");
+        Err(Refusal::new(Code::MissingFeature, text))
     }
 
     fn shake_hands(&mut self, host: &str) -> Result<(), String> {
@@ -213,9 +251,10 @@ impl Connection {
 fn closed(reason: Option<(u16, &str)>) -> ClientError {
     let Some((number, text)) = reason else { return broken("the server closed it") };
     let error = broken(format!("the server closed it with {number} {text}"));
-    match Code::from_number(number) {
-        Some(code) => ClientError { code: ErrorCode::Server(code), ..error },
-        None => error,
+    match number {
+        // Those of later versions are among them.
+        4000..=4399 => ClientError { code: ErrorCode::Server(Code::from_number(number)), ..error },
+        _ => error,
     }
 }
 

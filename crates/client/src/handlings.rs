@@ -7,7 +7,10 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use model::{Advice, Attach, Command, CommandId, Detach, Handle, Refusal, Unhandle};
+use model::{
+    Advice, Attach, Command, CommandId, Detach, Handle, Refusal, Respond, TopicName, Unanswered,
+    Unhandle,
+};
 
 use crate::backoff::Backoff;
 
@@ -57,7 +60,7 @@ struct Handling {
 #[derive(Debug)]
 enum Wish {
     Ask(HandlingId),
-    End(Command),
+    Say(Command),
 }
 
 /// All handlings of one client.
@@ -68,6 +71,8 @@ pub(crate) struct Handlings {
     /// Counts connections.
     connection: u64,
     is_connected: bool,
+    /// Makes the pauses.
+    seed: u64,
     wishes: VecDeque<Wish>,
     /// Requests of this connection that are to be answered.
     open: HashSet<u64>,
@@ -83,11 +88,16 @@ pub(crate) enum Refused {
 }
 
 impl Handlings {
+    /// None yet; `seed` makes their pauses.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
     /// Adds one. It is asked for when there is a connection.
     pub(crate) fn add(&mut self, wanted: Wanted) -> HandlingId {
         let id = HandlingId(self.next_id);
         self.next_id += 1;
-        let backoff = Backoff::new(id.0);
+        let backoff = Backoff::one_of(self.seed, id.0);
         let handling = Handling { wanted, asked_as: None, is_live: false, due_at: None, backoff };
         self.all.insert(id, handling);
         if self.is_connected {
@@ -101,7 +111,7 @@ impl Handlings {
         let Some(ended) = self.all.remove(&id) else { return false };
         self.wishes.retain(|wish| !matches!(wish, Wish::Ask(known) if *known == id));
         if ended.is_live || ended.asked_as.is_some() {
-            self.wishes.push_back(Wish::End(ended.wanted.end()));
+            self.wishes.push_back(Wish::Say(ended.wanted.end()));
         }
         true
     }
@@ -182,10 +192,28 @@ impl Handlings {
         Some(id)
     }
 
-    /// Notes that a request came; answers what it is to be answered by.
-    pub(crate) fn handle_request(&mut self, request: u64) -> Ticket {
+    /// Whether requests to a topic are answered here.
+    fn handles(&self, topic: &TopicName) -> bool {
+        self.all.values().any(|known| match &known.wanted {
+            Wanted::Topics(handle) => {
+                handle.selectors.iter().any(|selector| selector.matches(topic.as_str()))
+            }
+            Wanted::Device(attach) => {
+                topic.as_str().strip_prefix("devices/") == Some(&*attach.device)
+            }
+        })
+    }
+
+    /// Notes that a request came; answers what it is to be answered by. One for a handling that was ended meanwhile
+    /// is passed on: somebody else may have another.
+    pub(crate) fn handle_request(&mut self, request: u64, topic: &TopicName) -> Option<Ticket> {
+        if !self.handles(topic) {
+            let result = Err(Unanswered::NotHandled);
+            self.wishes.push_back(Wish::Say(Command::Respond(Respond { request, result })));
+            return None;
+        }
         self.open.insert(request);
-        Ticket { connection: self.connection, request }
+        Some(Ticket { connection: self.connection, request })
     }
 
     /// Takes an answer; says whether anybody waits for it.
@@ -196,7 +224,7 @@ impl Handlings {
     /// What to say next, under the number `as_id`.
     pub(crate) fn poll_command(&mut self, as_id: CommandId) -> Option<Command> {
         match self.wishes.pop_front()? {
-            Wish::End(command) => Some(command),
+            Wish::Say(command) => Some(command),
             Wish::Ask(id) => {
                 let known = self.all.get_mut(&id)?;
                 known.asked_as = Some(as_id);

@@ -4,8 +4,9 @@
 //! growing, jittered pauses, to the next node if there are several, subscribes anew from its positions, and tells
 //! whether everything was recovered. What it tells comes out of [`Client::next`].
 //!
-//! `client` joins pure parts: `nodes` (where to connect, as whom), `subscriptions` with `payloads` (what came,
-//! whole) and a `tracker` each (what of it is news), `handlings`, and `calls` (commands that are answered).
+//! `client` joins pure parts: `nodes` (where to connect, as whom), `subscriptions` with `turns` (who is asked for when),
+//! `payloads` (what came, whole) and a `tracker` each (what of it is news), `progress` (what was handed out), `handlings`,
+//! and `calls` (commands that are answered).
 #![forbid(unsafe_code)]
 
 mod backoff;
@@ -17,8 +18,11 @@ mod handlings;
 mod nodes;
 mod options;
 mod payloads;
+mod progress;
+mod selectors;
 mod subscriptions;
 mod tracker;
+mod turns;
 mod update;
 
 pub use backoff::Backoff;

@@ -44,6 +44,7 @@ pub struct ClientOptions {
     pub name: Option<String>,
     /// How much the server should send at most.
     pub rates: Rates,
-    /// Makes masks, keys and pauses; two clients should not have the same.
-    pub seed: u64,
+    /// Makes masks, keys and pauses, so that a test repeats. Without it they come from the system, as they should:
+    /// two clients with the same would come back in the same moment.
+    pub seed: Option<u64>,
 }

@@ -6,7 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use model::{DeltaKind, Epoch, Gap, GapReason, PayloadKind, Sequence, SubscribedTopic, TopicName};
+use model::{
+    DeltaKind, Epoch, Gap, GapReason, PayloadKind, RandomState, Sequence, SubscribedTopic,
+    TopicName,
+};
 use protocol::delta::apply;
 use protocol::native::{SequenceRef, ServerRecord, TopicRef};
 
@@ -71,11 +74,11 @@ const PARTIAL_BYTES_MAX: u64 = 1 << 30;
 /// Makes publications whole. One for each connection.
 #[derive(Debug, Default)]
 pub(crate) struct Payloads {
-    topics: HashMap<u32, Known>,
-    numbers: HashMap<TopicName, u32>,
-    waiting: HashMap<TopicName, Waiting>,
+    topics: HashMap<u32, Known, RandomState>,
+    numbers: HashMap<TopicName, u32, RandomState>,
+    waiting: HashMap<TopicName, Waiting, RandomState>,
     /// The last payload of each topic, once deltas may come.
-    values: Option<HashMap<TopicName, (Sequence, Vec<u8>)>>,
+    values: Option<HashMap<TopicName, (Sequence, Vec<u8>), RandomState>>,
 }
 
 impl Payloads {
@@ -98,6 +101,7 @@ impl Payloads {
     /// what comes again is told by its whole sequence.
     pub(crate) fn handle_topic(&mut self, topic: &SubscribedTopic) {
         let SubscribedTopic { topic: name, number, epoch, start, .. } = topic;
+        self.restart(name, *start);
         match self.topics.get_mut(number) {
             Some(known) if known.epoch == *epoch => known.last = known.last.max(*start),
             _ => {
@@ -106,6 +110,16 @@ impl Payloads {
                 self.topics.insert(*number, known);
                 self.numbers.insert(name.clone(), *number);
             }
+        }
+    }
+
+    /// What is not finished after `start` comes again, from its beginning. Its pieces that are still on their way are of
+    /// the reading before, and would stand before what comes first.
+    fn restart(&mut self, topic: &TopicName, start: Sequence) {
+        let Some(waiting) = self.waiting.get_mut(topic) else { return };
+        waiting.retain(|sequence, _| *sequence <= start);
+        if waiting.is_empty() {
+            self.waiting.remove(topic);
         }
     }
 
@@ -134,6 +148,27 @@ impl Payloads {
         };
         let Some((topic, sequence)) = self.place(topic, sequence) else { return vec![] };
         self.take_whole(topic, sequence, held)
+    }
+
+    /// What the server calls a topic by, over this connection.
+    pub(crate) fn number_of(&self, topic: &TopicName) -> u32 {
+        self.numbers.get(topic).copied().unwrap_or_default()
+    }
+
+    /// The topic of a publication, delta, piece or gap, if it was announced.
+    pub(crate) fn name_of(&self, record: &ServerRecord<'_>) -> Option<TopicName> {
+        let topic = match record {
+            ServerRecord::Event(model::Event::Gap(gap)) => return Some(gap.topic.clone()),
+            ServerRecord::Publication { topic, .. }
+            | ServerRecord::Delta { topic, .. }
+            | ServerRecord::Fragment { topic, .. } => topic,
+            _ => return None,
+        };
+        let number = match topic {
+            TopicRef::Number(number) => number,
+            TopicRef::Name(name) => self.numbers.get(&**name)?,
+        };
+        self.topics.get(number).map(|known| known.name.clone())
     }
 
     /// The name and the whole sequence; `None` of a topic that was not announced.

@@ -7,20 +7,24 @@
 //! it overlaps with. So each subscription follows its own positions, and each `subscribe` asks for the earliest
 //! place that any of them still needs: none is told anything twice, and none misses anything.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use model::{
-    Advice, Code, Command, CommandId, DeltaKind, Event, Position, Refusal, Selector, Start,
-    Subscribe, Subscribed, SubscribedTopic, TopicName, Unsubscribe,
+    Advice, Code, Command, CommandId, Conflation, DeltaKind, Event, Position, RandomState, Refusal,
+    Selector, Start, Subscribe, SubscribeOptions, Subscribed, SubscribedTopic, TopicName,
+    Unsubscribe,
 };
 use protocol::native::ServerRecord;
 
 use crate::backoff::Backoff;
 use crate::errors::ClientError;
 use crate::payloads::{Payloads, Whole};
+use crate::selectors::Tree;
 use crate::tracker::{Told, Tracker};
+use crate::turns::{Taker, Turns};
 
 /// The name of a subscription within its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,12 +49,14 @@ struct Subscription {
     state: SubscriptionState,
     /// The newest `subscribe`: only its answer counts.
     asked_as: Option<CommandId>,
+    /// Where others that were asked for at the same time have the server read from: it may not be told again.
+    described: BTreeMap<TopicName, SubscribedTopic>,
     /// It was live once: what comes next must join on to what was read.
     was_live: bool,
-    /// The same, when it was asked for last.
-    is_resumed: bool,
-    /// Until when it is not known where it is: its patterns' topics are yet to be told.
-    unknown_until: Option<Probe>,
+    /// It is to be asked for, or waits for others until then.
+    is_wished: bool,
+    /// It is asked for once its own last `subscribe` is answered, too.
+    waits_for_itself: bool,
     /// The pauses when the server puts it off.
     backoff: Backoff,
 }
@@ -60,9 +66,19 @@ impl Subscription {
         self.wanted.selectors.iter().any(|selector| selector.matches(topic.as_str()))
     }
 
-    fn overlaps(&self, other: &Self) -> bool {
-        let theirs = &other.wanted.selectors;
-        self.wanted.selectors.iter().any(|own| theirs.iter().any(|their| own.overlaps(their)))
+    fn taker(&self, id: SubscriptionId) -> Taker<'_> {
+        let (selectors, waits_for_itself) = (&*self.wanted.selectors, self.waits_for_itself);
+        Taker { id, selectors, was_live: self.was_live, waits_for_itself }
+    }
+
+    /// How it is read. It goes for all that overlap when it is asked for last; deltas mean nothing less.
+    fn manner(&self) -> SubscribeOptions {
+        SubscribeOptions { delta: DeltaKind::None, ..self.wanted.options.clone() }
+    }
+
+    /// Its place among those that the server was asked for.
+    fn order(&self) -> Option<u64> {
+        self.asked_as.filter(|_| self.state != SubscriptionState::Waiting).map(|id| id.0)
     }
 
     /// Where it starts in a topic of which another has read up to `theirs`, if that can be said: the server
@@ -73,7 +89,7 @@ impl Subscription {
             Start::Now => 0,
             Start::Snapshot => 1,
             Start::Last(count) => count,
-            Start::All | Start::Since(_) => return None,
+            Start::All | Start::Since(_) | Start::Resume(_) => return None,
         };
         let sequence = theirs.sequence.back(back);
         self.tracker.join(topic, theirs, sequence);
@@ -81,12 +97,19 @@ impl Subscription {
     }
 }
 
-/// A `pong`, before which the server tells the topics that a pattern selects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Probe {
-    /// It is to be asked for, if anybody waits.
-    Wanted,
-    Asked(CommandId),
+/// What one was whose selectors ended.
+#[derive(Debug)]
+struct Ended {
+    selectors: Vec<Selector>,
+    manner: SubscribeOptions,
+    order: Option<u64>,
+}
+
+impl Ended {
+    fn of(subscription: &Subscription) -> Self {
+        let (selectors, manner) = (subscription.wanted.selectors.clone(), subscription.manner());
+        Self { selectors, manner, order: subscription.order() }
+    }
 }
 
 /// Something to say.
@@ -100,18 +123,36 @@ enum Wish {
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     all: BTreeMap<SubscriptionId, Subscription>,
+    /// The same, by what they select.
+    tree: Tree,
+    /// Who has exactly a selector.
+    holders: HashMap<Selector, BTreeSet<SubscriptionId>, RandomState>,
+    /// In how many manners they are read, and how many each.
+    manners: HashMap<SubscribeOptions, usize, RandomState>,
+    /// Those whose answer is awaited, by the number of the command.
+    asked: HashMap<CommandId, SubscriptionId, RandomState>,
+    turns: Turns,
+    /// Who may take what was described before its answer, by topic.
+    noted: HashMap<TopicName, Vec<SubscriptionId>, RandomState>,
     payloads: Payloads,
     is_connected: bool,
+    /// Makes the pauses.
+    seed: u64,
     next_id: u64,
     wishes: VecDeque<Wish>,
     news: VecDeque<(SubscriptionId, Told)>,
     /// Those that the server put off, and until when.
     postponed: BTreeMap<SubscriptionId, Instant>,
     /// Who reads which topic, as far as it was looked up; forgotten when anything changes.
-    readers: HashMap<TopicName, Arc<[SubscriptionId]>>,
+    readers: HashMap<TopicName, Arc<[SubscriptionId]>, RandomState>,
 }
 
 impl Subscriptions {
+    /// None yet; `seed` makes their pauses.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
     /// Adds one. It is asked for when there is a connection.
     pub fn add(&mut self, wanted: Subscribe) -> SubscriptionId {
         let id = SubscriptionId(self.next_id);
@@ -122,15 +163,16 @@ impl Subscriptions {
             tracker,
             state: SubscriptionState::Waiting,
             asked_as: None,
+            described: BTreeMap::new(),
             was_live: false,
-            is_resumed: false,
-            unknown_until: None,
-            backoff: Backoff::new(id.0),
+            is_wished: false,
+            waits_for_itself: false,
+            backoff: Backoff::one_of(self.seed, id.0),
         };
+        self.enroll(id, &subscription);
         self.all.insert(id, subscription);
-        self.readers.clear();
         if self.is_connected {
-            self.wishes.push_back(Wish::Ask(id));
+            self.wish(id);
         }
         id
     }
@@ -138,13 +180,13 @@ impl Subscriptions {
     /// Ends one; what others still read stays subscribed. Answers whether there was such a one.
     pub fn remove(&mut self, id: SubscriptionId) -> bool {
         let Some(ended) = self.end(id) else { return false };
-        let is_read = |selector: &Selector| {
-            self.all.values().any(|known| known.wanted.selectors.contains(selector))
-        };
-        let mut selectors = ended.wanted.selectors;
-        selectors.retain(|selector| !is_read(selector));
-        if ended.state != SubscriptionState::Waiting && !selectors.is_empty() {
-            self.wishes.push_back(Wish::Drop(selectors));
+        if ended.state != SubscriptionState::Waiting {
+            let mut selectors = ended.wanted.selectors.clone();
+            selectors.retain(|selector| !self.holders.contains_key(selector));
+            if !selectors.is_empty() {
+                self.wishes.push_back(Wish::Drop(selectors));
+            }
+            self.ask_for_what_is_left(&[Ended::of(&ended)]);
         }
         true
     }
@@ -161,6 +203,12 @@ impl Subscriptions {
         places.into_iter().flatten().map(owned).collect()
     }
 
+    /// How many nodes of selectors were looked at: what tests count in place of time.
+    #[cfg(test)]
+    fn steps(&self) -> usize {
+        self.tree.steps() + self.turns.steps()
+    }
+
     /// When [`Subscriptions::handle_wake`] has something to do.
     pub fn wake_at(&self) -> Option<Instant> {
         self.postponed.values().min().copied()
@@ -169,7 +217,7 @@ impl Subscriptions {
     /// Asks for everything, each from where it was left.
     pub fn handle_connected(&mut self) {
         self.is_connected = true;
-        self.wishes = self.all.keys().map(|id| Wish::Ask(*id)).collect();
+        self.all.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.wish(id));
     }
 
     /// Notes that the connection is gone, with what was of it. Positions stay.
@@ -179,26 +227,30 @@ impl Subscriptions {
         self.postponed.clear();
         self.payloads = Payloads::default();
         self.readers.clear();
+        self.asked.clear();
+        self.turns = Turns::default();
+        self.noted.clear();
         for known in self.all.values_mut() {
             if known.was_live {
                 known.tracker.handle_disconnect();
             }
             (known.asked_as, known.state) = (None, SubscriptionState::Waiting);
-            known.unknown_until = None;
+            (known.is_wished, known.waits_for_itself) = (false, false);
             known.backoff.reset();
         }
     }
 
     /// Asks again for what was put off.
     pub fn handle_wake(&mut self, now: Instant) {
-        let wishes = &mut self.wishes;
-        self.postponed.retain(|id, due_at| {
-            let is_due = *due_at <= now;
-            if is_due {
-                wishes.push_back(Wish::Ask(*id));
-            }
-            !is_due
-        });
+        if self.postponed.is_empty() {
+            return;
+        }
+        let is_due = |(id, due_at): (&SubscriptionId, &Instant)| (*due_at <= now).then_some(*id);
+        let due: Vec<SubscriptionId> = self.postponed.iter().filter_map(is_due).collect();
+        for id in due {
+            self.postponed.remove(&id);
+            self.wish(id);
+        }
     }
 
     /// Takes what the server says, if it concerns a subscription.
@@ -209,14 +261,14 @@ impl Subscriptions {
             }
             ServerRecord::Event(Event::Topic(topic)) => self.handle_topic(&topic),
             ServerRecord::Event(Event::Pong { id: Some(id) }) => {
-                for known in self.all.values_mut() {
-                    known.unknown_until.take_if(|probe| *probe == Probe::Asked(id));
-                }
+                let freed = self.turns.handle_pong(id);
+                self.free(freed);
             }
-            ServerRecord::Event(Event::Unsubscribed { selectors, has_lagged: true, .. }) => {
+            ServerRecord::Event(Event::Unsubscribed { id: None, selectors, .. }) => {
                 self.handle_taken_away(&selectors);
             }
             record => {
+                self.forget_noted(&record);
                 for whole in self.payloads.take(record) {
                     self.tell(whole);
                 }
@@ -226,14 +278,16 @@ impl Subscriptions {
 
     /// Takes a refusal, if it is of a subscription: puts that off, or ends it. Answers whether it was.
     pub fn handle_refused(&mut self, id: CommandId, refusal: &Refusal, now: Instant) -> bool {
-        let Some((&id, known)) = self.all.iter_mut().find(|(_, known)| known.asked_as == Some(id))
-        else {
-            return false;
-        };
+        let command = id;
+        let Some(id) = self.asked.remove(&command) else { return false };
+        let is_it = |known: &&mut Subscription| known.asked_as == Some(command);
+        let Some(known) = self.all.get_mut(&id).filter(is_it) else { return true };
         match refusal.code.advice() {
             Advice::RetryNow | Advice::RetryLater => {
                 self.postponed.insert(id, now + known.backoff.next_pause(Duration::ZERO));
                 (known.asked_as, known.state) = (None, SubscriptionState::Waiting);
+                let freed = self.turns.place(id);
+                self.free(freed);
             }
             Advice::ChangeFirst | Advice::AuthenticateFirst => {
                 self.end(id);
@@ -245,13 +299,19 @@ impl Subscriptions {
 
     /// What to say next, under the number `as_id`.
     pub fn poll_command(&mut self, as_id: CommandId) -> Option<Command> {
-        let Some(at) = self.wishes.iter().position(|wish| !self.must_wait(wish)) else {
-            return self.probe(as_id);
-        };
-        match self.wishes.remove(at)? {
-            Wish::Drop(selectors) => Some(Command::Unsubscribe(Unsubscribe { selectors })),
-            Wish::Ask(id) => self.ask(id, as_id).map(Command::Subscribe),
+        while let Some(wish) = self.wishes.pop_front() {
+            match wish {
+                Wish::Drop(selectors) => {
+                    return Some(Command::Unsubscribe(Unsubscribe { selectors }));
+                }
+                Wish::Ask(id) => {
+                    if let Some(subscribe) = self.ask(id, as_id) {
+                        return Some(Command::Subscribe(subscribe));
+                    }
+                }
+            }
         }
+        self.turns.poll_ping(as_id).then_some(Command::Ping)
     }
 
     /// What to tell next, and of which subscription.
@@ -259,41 +319,112 @@ impl Subscriptions {
         self.news.pop_front()
     }
 
-    /// Two that overlap are not asked for at the same moment, unless both were live before, or it is known where
-    /// the first one is: the second would restart what they share from a place that only the second gives.
-    fn must_wait(&self, wish: &Wish) -> bool {
-        let Wish::Ask(id) = wish else { return false };
-        let Some(asking) = self.all.get(id) else { return false };
-        let is_in_the_way = |known: &Subscription| {
-            (known.state == SubscriptionState::Asked || known.unknown_until.is_some())
-                && !(known.is_resumed && asking.was_live)
-                && known.overlaps(asking)
-        };
-        self.all.iter().any(|(other, known)| other != id && is_in_the_way(known))
+    fn wish(&mut self, id: SubscriptionId) {
+        let Some(known) = self.all.get_mut(&id) else { return };
+        if !std::mem::replace(&mut known.is_wished, true) {
+            self.wishes.push_back(Wish::Ask(id));
+        }
     }
 
-    /// Finds out where those are that others wait for.
-    fn probe(&mut self, as_id: CommandId) -> Option<Command> {
-        if self.wishes.is_empty() {
+    /// Has those asked for that waited for others, unless they have to wait for one more.
+    fn free(&mut self, waited: Vec<SubscriptionId>) {
+        let is_there = |id: &SubscriptionId| self.all.get(id).is_some_and(|known| known.is_wished);
+        self.wishes.extend(waited.into_iter().filter(is_there).map(Wish::Ask));
+    }
+
+    /// Asks for one, unless it has to wait for others.
+    fn ask(&mut self, id: SubscriptionId, as_id: CommandId) -> Option<Subscribe> {
+        let known = self.all.get(&id).filter(|known| known.is_wished)?;
+        if self.turns.must_wait(&known.taker(id)) {
             return None;
         }
-        let all = self.all.values_mut().filter_map(|known| known.unknown_until.as_mut());
-        let wanted = all.filter(|probe| **probe == Probe::Wanted);
-        let count = wanted.map(|probe| *probe = Probe::Asked(as_id)).count();
-        (count > 0).then_some(Command::Ping)
-    }
-
-    fn ask(&mut self, id: SubscriptionId, as_id: CommandId) -> Option<Subscribe> {
         let positions = self.places_for(id)?;
+        let is_placed = self.is_placed(id, &positions);
         let known = self.all.get_mut(&id)?;
         (known.asked_as, known.state) = (Some(as_id), SubscriptionState::Asked);
-        known.is_resumed = known.was_live;
+        (known.is_wished, known.waits_for_itself) = (false, false);
+        known.tracker.handle_asked();
+        known.described.clear();
         if known.wanted.options.delta != DeltaKind::None {
             self.payloads.expect_deltas();
         }
+        if !is_placed {
+            self.turns.begin(&known.taker(id));
+        }
+        self.asked.insert(as_id, id);
         // A topic without a position came into being meanwhile: all of it is news.
         let start = if known.was_live { Start::All } else { known.wanted.start.clone() };
         Some(Subscribe { start, positions, ..known.wanted.clone() })
+    }
+
+    /// Whether it is known where it will be in all that it reads: others need not wait for it.
+    fn is_placed(&self, id: SubscriptionId, positions: &[(TopicName, Position)]) -> bool {
+        let Some(known) = self.all.get(&id) else { return false };
+        let given: BTreeSet<&str> = positions.iter().map(|(topic, _)| topic.as_str()).collect();
+        let is_settled = |other: &SubscriptionId| {
+            let state = self.all.get(other).map(|other| other.state);
+            *other != id && state == Some(SubscriptionState::Live) && !self.turns.is_open(*other)
+        };
+        known.wanted.selectors.iter().all(|selector| match selector.as_topic() {
+            Some(topic) => given.contains(topic),
+            // Another has the same pattern, and knows where it is in all of its topics.
+            None => self.holders.get(selector).is_some_and(|all| all.iter().any(is_settled)),
+        })
+    }
+
+    /// Has those that overlapped with what ended read under their own options.
+    ///
+    /// For the server all that overlap, also by way of others, are read as the newest of them says.
+    fn ask_for_what_is_left(&mut self, ended: &[Ended]) {
+        let mut manners = self.manners.keys().chain(ended.iter().map(|it| &it.manner));
+        let first = manners.next();
+        if manners.all(|manner| Some(manner) == first) {
+            return;
+        }
+        let (mut seen, mut newest) = (BTreeSet::new(), Vec::new());
+        let mut in_force =
+            ended.iter().max_by_key(|it| it.order).map(|it| (it.order, it.manner.clone()));
+        for neighbour in ended.iter().flat_map(|it| self.tree.all(&it.selectors)) {
+            let part = self.part_of(neighbour, &mut seen);
+            let last = part.into_iter().max_by_key(|(id, _)| self.all[id].order());
+            let Some((id, manner)) = last else { continue };
+            let order = self.all[&id].order();
+            if in_force.as_ref().is_none_or(|(known, _)| *known < order) {
+                in_force = Some((order, manner.clone()));
+            }
+            newest.push((order, id, manner));
+        }
+        newest.sort_by_key(|(order, ..)| *order);
+        for (_, id, manner) in newest {
+            if in_force.as_ref().is_some_and(|(_, known)| *known != manner) {
+                self.ask_again(id);
+            }
+        }
+    }
+
+    /// Those asked for that overlap with one, also by way of others; notes in `seen` who was looked at.
+    fn part_of(
+        &self,
+        one: SubscriptionId,
+        seen: &mut BTreeSet<SubscriptionId>,
+    ) -> Vec<(SubscriptionId, SubscribeOptions)> {
+        let (mut part, mut unvisited) = (Vec::new(), vec![one]);
+        while let Some(id) = unvisited.pop() {
+            let known = self.all.get(&id).filter(|known| known.order().is_some());
+            let Some(known) = known.filter(|_| seen.insert(id)) else { continue };
+            part.push((id, known.manner()));
+            unvisited.extend(self.tree.all(&known.wanted.selectors));
+        }
+        part
+    }
+
+    /// Has one asked for again from where it is. From now on, not only once it is asked: what comes meanwhile would
+    /// seem to follow what was lost.
+    fn ask_again(&mut self, id: SubscriptionId) {
+        let Some(known) = self.all.get_mut(&id) else { return };
+        known.waits_for_itself = known.state == SubscriptionState::Live;
+        (known.state, known.asked_as) = (SubscriptionState::Asked, None);
+        self.wish(id);
     }
 
     /// The earliest place that anybody needs of each topic that the subscription reads.
@@ -301,31 +432,43 @@ impl Subscriptions {
         let known = self.all.get(&id)?;
         let mut topics: BTreeSet<TopicName> =
             known.wanted.selectors.iter().filter_map(Selector::to_topic).collect();
-        let has_pattern = known.wanted.selectors.iter().any(Selector::has_wildcard);
         topics.extend(known.tracker.positions().map(|(topic, _)| topic.clone()));
-        if has_pattern {
-            let others = self.all.values().flat_map(|other| other.tracker.positions());
-            topics.extend(others.map(|(topic, _)| topic).filter(|it| known.reads(it)).cloned());
+        let is_pattern = |selector: &&Selector| selector.has_wildcard();
+        let patterns: Vec<Selector> =
+            known.wanted.selectors.iter().filter(is_pattern).cloned().collect();
+        for other in self.tree.all(&patterns).iter().filter_map(|other| self.all.get(other)) {
+            let theirs = other.tracker.positions().map(|(topic, _)| topic);
+            topics.extend(theirs.filter(|topic| known.reads(topic)).cloned());
         }
         let place = |topic| self.place_for(id, &topic).map(|place| (topic, place));
         Some(topics.into_iter().filter_map(place).collect())
     }
 
     fn place_for(&mut self, id: SubscriptionId, topic: &TopicName) -> Option<Position> {
+        let readers = self.readers_of(topic);
+        let others =
+            || readers.iter().filter(|other| **other != id).filter_map(|id| self.all.get(id));
         let mut place = self.all.get(&id)?.tracker.position(topic).cloned();
-        for &other in self.readers_of(topic).iter().filter(|other| **other != id) {
-            let theirs = self.all.get(&other).filter(|other| other.was_live);
-            let Some(theirs) = theirs.and_then(|it| it.tracker.position(topic)).cloned() else {
-                continue;
-            };
-            place = place.or_else(|| self.all.get_mut(&id)?.join(topic, &theirs));
-            let is_earlier =
-                |place: &Position| place.epoch == theirs.epoch && theirs.sequence < place.sequence;
-            if place.as_ref().is_some_and(is_earlier) {
-                place = Some(theirs);
-            }
+        if place.is_none() {
+            let was_live = others().filter(|other| other.was_live);
+            let known: Vec<_> = was_live.filter_map(|it| it.tracker.position(topic)).collect();
+            let newest = known.last().map(|at| at.epoch.clone());
+            // The furthest is the nearest to the newest that there is.
+            let of_newest = known.into_iter().filter(|at| Some(&at.epoch) == newest.as_ref());
+            let furthest = of_newest.max_by_key(|at| at.sequence).cloned();
+            place = furthest.and_then(|theirs| self.all.get_mut(&id)?.join(topic, &theirs));
         }
-        place
+        // Also what is asked for and not read yet has its place from there.
+        let is_placed = |it: &&Subscription| it.was_live || it.state == SubscriptionState::Asked;
+        let others =
+            || readers.iter().filter(|other| **other != id).filter_map(|id| self.all.get(id));
+        let others = others().filter(is_placed).filter_map(|it| it.tracker.position(topic));
+        let same = |at: &&Position| place.as_ref().is_some_and(|place| place.epoch == at.epoch);
+        let earliest = others.filter(same).min_by_key(|at| at.sequence).cloned();
+        match (place, earliest) {
+            (Some(place), Some(theirs)) if theirs.sequence < place.sequence => Some(theirs),
+            (place, _) => place,
+        }
     }
 
     /// Those that read `topic`.
@@ -333,8 +476,7 @@ impl Subscriptions {
         if let Some(found) = self.readers.get(topic) {
             return Arc::clone(found);
         }
-        let readers = self.all.iter().filter(|(_, known)| known.reads(topic));
-        let found: Arc<[SubscriptionId]> = readers.map(|(id, _)| *id).collect();
+        let found: Arc<[SubscriptionId]> = self.tree.readers_of(topic).into_iter().collect();
         self.readers.insert(topic.clone(), Arc::clone(&found));
         found
     }
@@ -352,30 +494,114 @@ impl Subscriptions {
     }
 
     fn handle_subscribed(&mut self, subscribed: &Subscribed) {
-        subscribed.topics.iter().for_each(|topic| self.payloads.handle_topic(topic));
-        let is_it = |known: &Subscription| {
-            known.asked_as == subscribed.id && known.state == SubscriptionState::Asked
-        };
-        let Some((id, known)) = self.all.iter_mut().find(|(_, known)| is_it(known)) else {
-            return;
-        };
+        let answered = subscribed.id.and_then(|id| self.answered(id));
+        // All who read these topics are read to from there, whoever asked.
+        subscribed.topics.iter().for_each(|topic| self.handle_topic(topic));
+        if let Some(id) = answered {
+            let freed = self.turns.handle_answered(id);
+            self.free(freed);
+        }
+    }
+
+    /// The subscription that was asked for with this command, live now, unless it ended or was asked for again since.
+    fn answered(&mut self, command: CommandId) -> Option<SubscriptionId> {
+        let id = self.asked.remove(&command)?;
+        let known = self.all.get_mut(&id)?;
+        if known.asked_as != Some(command) || known.state != SubscriptionState::Asked {
+            return None;
+        }
         (known.state, known.was_live) = (SubscriptionState::Live, true);
-        let has_pattern = known.wanted.selectors.iter().any(Selector::has_wildcard);
-        known.unknown_until = (has_pattern && !known.is_resumed).then_some(Probe::Wanted);
         known.backoff.reset();
-        for topic in &subscribed.topics {
+        for topic in std::mem::take(&mut known.described).into_values() {
             let is_unfinished = self.payloads.is_unfinished(&topic.topic);
-            let told = known.tracker.handle_topic(topic, is_unfinished);
-            self.news.extend(told.into_iter().map(|told| (*id, told)));
+            let told = known.tracker.handle_noted(&topic, is_unfinished);
+            self.news.extend(told.into_iter().map(|told| (id, told)));
+        }
+        self.adopt_numbering(id);
+        Some(id)
+    }
+
+    /// Takes the numbering that others were told of meanwhile: the server does not describe a topic again to a pattern if
+    /// another selects it by name, and the place in the old numbering means nothing.
+    fn adopt_numbering(&mut self, id: SubscriptionId) {
+        let Some(known) = self.all.get(&id) else { return };
+        let live = |other: &SubscriptionId| {
+            let other = self.all.get(other).filter(|_| *other != id);
+            other.filter(|other| other.state == SubscriptionState::Live)
+        };
+        let adopted = |(topic, own): (&TopicName, &Position)| {
+            let readers = self.tree.readers_of(topic);
+            let mut theirs =
+                readers.iter().filter_map(live).filter_map(|it| it.tracker.described(topic));
+            let at = theirs.find(|at| at.epoch != own.epoch)?;
+            let (epoch, head, start) = (at.epoch.clone(), at.sequence, at.sequence);
+            let (number, recovered) = (self.payloads.number_of(topic), Some(false));
+            Some(SubscribedTopic { topic: topic.clone(), number, epoch, head, start, recovered })
+        };
+        let mut adopted: Vec<_> = known.tracker.undescribed().filter_map(adopted).collect();
+        adopted.sort_by(|one, other| one.topic.cmp(&other.topic));
+        let Some(known) = self.all.get_mut(&id) else { return };
+        for topic in adopted {
+            let told = known.tracker.handle_topic(&topic, false);
+            self.news.extend(told.into_iter().map(|told| (id, told)));
         }
     }
 
     fn handle_topic(&mut self, topic: &SubscribedTopic) {
         self.payloads.handle_topic(topic);
+        for id in self.readers_of(&topic.topic).iter() {
+            let is_overtaken = self.is_overtaken(*id, topic);
+            let Some(known) = self.all.get_mut(id) else { continue };
+            let is_known = known.was_live || known.tracker.position(&topic.topic).is_some();
+            if known.state == SubscriptionState::Asked && known.asked_as.is_some() && is_known {
+                known.described.insert(topic.topic.clone(), topic.clone());
+                self.noted.entry(topic.topic.clone()).or_default().push(*id);
+            }
+            if is_overtaken {
+                known.tracker.handle_overtaken(topic);
+                if known.state == SubscriptionState::Live {
+                    self.ask_again(*id);
+                }
+            }
+        }
         let is_unfinished = self.payloads.is_unfinished(&topic.topic);
         self.tell_live(&topic.topic, |tracker, told| {
             told.extend(tracker.handle_topic(topic, is_unfinished));
         });
+    }
+
+    /// Whether a topic that came into being meanwhile is read from beyond where a reader is: whoever was asked for
+    /// after it did not know of the topic, and so gave no place.
+    fn is_overtaken(&self, id: SubscriptionId, topic: &SubscribedTopic) -> bool {
+        let is_read = |known: &&Subscription| {
+            let waits = known.state == SubscriptionState::Asked && known.asked_as.is_none();
+            known.state == SubscriptionState::Live || (waits && known.was_live)
+        };
+        let known = self.all.get(&id).filter(is_read);
+        let Some(known) = known.filter(|_| topic.recovered != Some(false)) else { return false };
+        let readers = self.tree.readers_of(&topic.topic);
+        let others = || readers.iter().filter_map(|other| self.all.get(other));
+        // Who skips may be read from further on at any time.
+        let skips = |other: &Subscription| {
+            let options = &other.wanted.options;
+            options.filter.is_some() || options.conflation != Conflation::Off
+        };
+        known.tracker.is_before(topic, !self.turns.is_open(id))
+            && !others().any(skips)
+            && others().any(|other| other.order() > known.order())
+    }
+
+    /// What was told to others since a topic was described is nothing that those had, who were not answered yet.
+    fn forget_noted(&mut self, record: &ServerRecord<'_>) {
+        if self.noted.is_empty() {
+            return;
+        }
+        let Some(topic) = self.payloads.name_of(record) else { return };
+        for id in self.noted.remove(&topic).unwrap_or_default() {
+            if let Some(known) = self.all.get_mut(&id) {
+                known.described.remove(&topic);
+            }
+        }
     }
 
     fn tell(&mut self, whole: Whole) {
@@ -413,51 +639,83 @@ impl Subscriptions {
                 SubscriptionState::Waiting => false,
             };
             if must_ask {
-                // From now on, not only once it is asked: what comes meanwhile would seem to follow what was lost.
-                (known.state, known.asked_as) = (SubscriptionState::Asked, None);
-                self.wishes.push_back(Wish::Ask(*id));
+                self.ask_again(*id);
             }
         }
     }
 
     fn handle_taken_away(&mut self, gone: &[Selector]) {
+        let holders = gone.iter().filter_map(|selector| self.holders.get(selector));
+        let hit: BTreeSet<SubscriptionId> = holders.flatten().copied().collect();
         let mut ended = Vec::new();
-        for (id, known) in &mut self.all {
-            let before = known.wanted.selectors.len();
-            known.wanted.selectors.retain(|selector| !gone.contains(selector));
-            if known.wanted.selectors.is_empty() && before > 0 {
-                ended.push(*id);
+        for id in hit {
+            let Some(mut known) = self.end(id) else { continue };
+            let is_left = |selector: &&Selector| !gone.contains(selector);
+            let left: Vec<_> = known.wanted.selectors.iter().filter(is_left).cloned().collect();
+            let lost = Ended::of(&known);
+            if left.is_empty() {
+                let text = "cannot keep the subscription: its reader was too far behind; read faster, or \
+                            subscribe with conflation `lagging`";
+                let error: ClientError = Refusal::new(Code::TooSlow, text).into();
+                self.news.push_back((id, Told::Ended(error)));
+            } else {
+                known.wanted.selectors = left;
+                self.enroll(id, &known);
+                self.all.insert(id, known);
             }
-        }
-        self.readers.clear();
-        for id in ended {
-            self.end(id);
-            let text = "cannot keep the subscription: its reader was too far behind; read faster, or \
-                        subscribe with conflation `lagging`";
-            let error: ClientError = Refusal::new(Code::TooSlow, text).into();
-            self.news.push_back((id, Told::Ended(error)));
+            ended.push(lost);
         }
         self.forget_unread();
+        self.ask_for_what_is_left(&ended);
+    }
+
+    fn enroll(&mut self, id: SubscriptionId, subscription: &Subscription) {
+        self.readers.clear();
+        self.tree.add(id, &subscription.wanted.selectors);
+        for selector in &subscription.wanted.selectors {
+            self.holders.entry(selector.clone()).or_default().insert(id);
+        }
+        *self.manners.entry(subscription.manner()).or_default() += 1;
+    }
+
+    fn strike(&mut self, id: SubscriptionId, subscription: &Subscription) {
+        self.readers.clear();
+        self.tree.remove(id, &subscription.wanted.selectors);
+        for selector in &subscription.wanted.selectors {
+            if let Entry::Occupied(mut holders) = self.holders.entry(selector.clone()) {
+                holders.get_mut().remove(&id);
+                if holders.get().is_empty() {
+                    holders.remove();
+                }
+            }
+        }
+        if let Entry::Occupied(mut count) = self.manners.entry(subscription.manner()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 
     fn end(&mut self, id: SubscriptionId) -> Option<Subscription> {
         let ended = self.all.remove(&id)?;
-        self.readers.clear();
+        self.strike(id, &ended);
         self.postponed.remove(&id);
-        self.wishes.retain(|wish| !matches!(wish, Wish::Ask(known) if *known == id));
+        let freed = self.turns.place(id);
+        self.free(freed);
         self.forget_unread();
         Some(ended)
     }
 
     fn forget_unread(&mut self) {
-        let all = &self.all;
-        self.payloads.forget_unless(|topic| all.values().any(|known| known.reads(topic)));
+        let tree = &self.tree;
+        self.payloads.forget_unless(|topic| !tree.readers_of(topic).is_empty());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use model::{Epoch, Limits, Sequence, SubscribeOptions};
+    use model::{Epoch, Limits, Sequence};
 
     use super::*;
 
@@ -542,7 +800,8 @@ mod tests {
         let refusal = Refusal::new(Code::NotAllowed, "no");
         assert!(all.handle_refused(CommandId(2), &refusal, Instant::now()));
         assert_eq!(all.state(id), None);
-        assert!(matches!(all.poll_news(), Some((of, Told::Ended(_))) if of == id));
+        let told: Vec<_> = std::iter::from_fn(|| all.poll_news()).collect();
+        assert!(matches!(told[..], [(_, Told::Placed { .. }), (of, Told::Ended(_))] if of == id));
     }
 
     #[test]
@@ -607,5 +866,186 @@ mod tests {
         assert!(all.remove(one) && !all.remove(one));
         all.handle_record(publication(7));
         assert_eq!(told(&mut all), [(two, 7, false)]);
+    }
+
+    fn described(
+        name: &str,
+        epoch: &str,
+        (start, head): (u64, u64),
+        recovered: Option<bool>,
+    ) -> SubscribedTopic {
+        let (topic, epoch) = (topic(name), Epoch::new(epoch));
+        let (start, head) = (sequence(start), sequence(head));
+        SubscribedTopic { topic, number: 7, epoch, head, start, recovered }
+    }
+
+    fn answer(all: &mut Subscriptions, id: u64, topics: Vec<SubscribedTopic>) {
+        let answer = Subscribed { id: Some(CommandId(id)), selectors: vec![], topics };
+        all.handle_record(ServerRecord::Event(Event::Subscribed(answer)));
+    }
+
+    fn announce(all: &mut Subscriptions, topic: SubscribedTopic) {
+        all.handle_record(ServerRecord::Event(Event::Topic(topic)));
+    }
+
+    /// The commands to send but pings, each under its number, once pings were answered.
+    fn settled(all: &mut Subscriptions, next_id: &mut u64) -> Vec<(u64, Command)> {
+        let mut commands = Vec::new();
+        while let Some(command) = all.poll_command(CommandId(*next_id)) {
+            match command {
+                Command::Ping => {
+                    let id = Some(CommandId(*next_id));
+                    all.handle_record(ServerRecord::Event(Event::Pong { id }));
+                }
+                command => commands.push((*next_id, command)),
+            }
+            *next_id += 1;
+        }
+        commands
+    }
+
+    /// What was told since the last time, in words.
+    fn news(all: &mut Subscriptions) -> Vec<String> {
+        let line = |(of, told): (SubscriptionId, Told)| match told {
+            Told::Message(message) => Some(format!("{} message {}", of.0, message.sequence)),
+            Told::Gap(gap) => Some(format!("{} gap ..{}", of.0, gap.to)),
+            _ => None,
+        };
+        std::iter::from_fn(|| all.poll_news()).filter_map(line).collect()
+    }
+
+    #[test]
+    fn a_new_numbering_is_taken_by_all_who_read_the_topic_whoever_asked() {
+        let (mut all, mut id) = (Subscriptions::default(), 1);
+        all.handle_connected();
+        for text in ["a/+", "a/x"] {
+            all.add(subscribe(text));
+            let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("one is asked for") };
+            answer(&mut all, asked, vec![described("a/x", "e1", (9, 9), None)]);
+        }
+        news(&mut all);
+        for (epoch, head) in [("e2", 1), ("e3", 9)] {
+            all.handle_disconnect();
+            all.handle_connected();
+            let [(pattern, _), (plain, _)] = settled(&mut all, &mut id)[..] else { panic!("both") };
+            answer(&mut all, pattern, vec![]);
+            answer(&mut all, plain, vec![described("a/x", epoch, (0, head), Some(false))]);
+            all.handle_record(publication(1));
+            let expected = ["0 gap ..0", "1 gap ..0", "0 message 1", "1 message 1"];
+            assert_eq!(news(&mut all), expected, "{epoch}");
+        }
+    }
+
+    #[test]
+    fn one_that_goes_on_from_a_position_takes_nothing_before_its_topic_is_described() {
+        let (mut all, mut id) = (Subscriptions::default(), 1);
+        all.handle_connected();
+        all.add(subscribe("#"));
+        let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("one is asked for") };
+        answer(&mut all, asked, vec![]);
+        announce(&mut all, described("a/x", "e", (100, 100), None));
+        let at = Position { epoch: Epoch::new("e"), sequence: sequence(98) };
+        all.add(Subscribe { positions: vec![(topic("a/x"), at)], ..subscribe("a/+") });
+        let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("one is asked for") };
+        answer(&mut all, asked, vec![]);
+        all.handle_record(publication(101));
+        announce(&mut all, described("a/x", "e", (98, 101), Some(true)));
+        let full = |number| ServerRecord::Publication {
+            topic: protocol::native::TopicRef::Number(7),
+            sequence: protocol::native::SequenceRef::Full(sequence(number)),
+            kind: model::PayloadKind::Text,
+            payload: b"x"[..].into(),
+        };
+        (99..=102).for_each(|number| all.handle_record(full(number)));
+        let rest =
+            ["1 message 99", "1 message 100", "1 message 101", "0 message 102", "1 message 102"];
+        let told = news(&mut all);
+        assert_eq!(
+            (&told[..1], &told[1..]),
+            (&["0 message 101".to_owned()][..], &rest.map(String::from)[..])
+        );
+    }
+
+    #[test]
+    fn late_pieces_of_the_reading_before_do_not_stand_before_what_comes_first() {
+        let (mut all, mut id) = (Subscriptions::default(), 1);
+        all.handle_connected();
+        all.add(subscribe("#"));
+        let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("one is asked for") };
+        answer(&mut all, asked, vec![]);
+        announce(&mut all, described("a/x", "e", (100, 100), None));
+        let piece = |offset| ServerRecord::Fragment {
+            topic: protocol::native::TopicRef::Number(7),
+            sequence: sequence(101),
+            kind: model::PayloadKind::Text,
+            total: 2,
+            offset,
+            bytes: b"x"[..].into(),
+        };
+        all.handle_record(piece(0));
+        let at = Position { epoch: Epoch::new("e"), sequence: sequence(99) };
+        all.add(Subscribe { positions: vec![(topic("a/x"), at)], ..subscribe("a/+") });
+        let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("one is asked for") };
+        answer(&mut all, asked, vec![]);
+        announce(&mut all, described("a/x", "e", (99, 101), Some(true)));
+        all.handle_record(piece(1));
+        all.handle_record(publication(100));
+        all.handle_record(piece(0));
+        all.handle_record(piece(1));
+        assert_eq!(news(&mut all), ["1 message 100", "0 message 101", "1 message 101"]);
+    }
+
+    #[test]
+    fn what_is_left_of_those_that_overlap_is_asked_for_again_as_it_wants_to_be_read() {
+        let (mut all, mut id) = (Subscriptions::default(), 1);
+        all.handle_connected();
+        all.add(subscribe("a/x"));
+        let options = SubscribeOptions { filter: Some("data > 7".into()), ..Default::default() };
+        let filtering = all.add(Subscribe { options, ..subscribe("a/+") });
+        for count in [1, 1] {
+            let asked = settled(&mut all, &mut id);
+            assert_eq!(asked.len(), count);
+            answer(&mut all, asked[0].0, vec![described("a/x", "e", (5, 5), None)]);
+        }
+        settled(&mut all, &mut id);
+        assert!(all.remove(filtering));
+        let [(_, Command::Unsubscribe(gone)), (_, Command::Subscribe(again))] =
+            &settled(&mut all, &mut id)[..]
+        else {
+            panic!("what nobody reads is dropped, and the rest asked for")
+        };
+        assert_eq!(
+            (&gone.selectors, &again.selectors),
+            (&vec![selector("a/+")], &vec![selector("a/x")])
+        );
+        assert_eq!(again.options, SubscribeOptions::default());
+        assert_eq!(again.positions[0].1.sequence, sequence(5));
+    }
+
+    /// What it costs to ask for so many patterns and a topic of each, in nodes that are looked at.
+    fn steps_for(pairs: usize) -> usize {
+        let (mut all, mut id) = (Subscriptions::default(), 1);
+        all.handle_connected();
+        for number in 0..pairs {
+            all.add(subscribe(&format!("p{number}/+")));
+            all.add(subscribe(&format!("p{number}/x")));
+        }
+        let mut asked = VecDeque::from(settled(&mut all, &mut id));
+        for answered in 0..2 * pairs {
+            let Some((as_id, Command::Subscribe(subscribe))) = asked.pop_front() else {
+                panic!("{answered} of {} were answered, and no other is asked for", 2 * pairs)
+            };
+            let plain = subscribe.selectors[0].as_topic();
+            let topics = plain.map(|name| described(name, "e", (0, 0), None));
+            answer(&mut all, as_id, topics.into_iter().collect());
+            asked.extend(settled(&mut all, &mut id));
+        }
+        all.steps()
+    }
+
+    #[test]
+    fn twice_as_many_that_do_not_overlap_cost_twice_as_much() {
+        let (some, twice) = (steps_for(200), steps_for(400));
+        assert!(twice <= some * 5 / 2, "{some} steps became {twice}");
     }
 }

@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 
-use model::{Epoch, Gap, GapReason, PayloadKind, Position, Sequence, SubscribedTopic, TopicName};
+use model::{
+    Epoch, Gap, GapReason, PayloadKind, Position, RandomState, Sequence, SubscribedTopic, TopicName,
+};
 
 use crate::errors::ClientError;
 
@@ -44,6 +46,13 @@ pub enum Told {
     },
     /// The server ended the subscription.
     Ended(ClientError),
+    /// There is nothing to be told of a topic up to here. Only positions depend on it.
+    Placed {
+        /// Which topic.
+        topic: TopicName,
+        /// Where reading goes on.
+        at: Position,
+    },
 }
 
 /// Where a subscription is in one topic.
@@ -57,19 +66,22 @@ struct Place {
     quiet_through: Sequence,
     /// It has to be told that reading goes on.
     is_resuming: bool,
+    /// The server said where it reads from for this subscription. What comes before that is meant for others.
+    is_described: bool,
 }
 
 impl Place {
     fn new(at: Position, head: Sequence) -> Self {
         let quiet_through = Sequence::START;
-        Self { at, head, wants_snapshot: false, quiet_through, is_resuming: false }
+        let (wants_snapshot, is_resuming, is_described) = (false, false, true);
+        Self { at, head, wants_snapshot, quiet_through, is_resuming, is_described }
     }
 }
 
 /// Follows the positions of one subscription's topics, across connections.
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
-    places: HashMap<TopicName, Place>,
+    places: HashMap<TopicName, Place, RandomState>,
     wants_snapshots: bool,
 }
 
@@ -77,7 +89,8 @@ impl Tracker {
     /// A tracker that resumes from `positions`.
     pub(crate) fn new(wants_snapshots: bool, positions: &[(TopicName, Position)]) -> Self {
         let resumed = |(topic, at): &(TopicName, Position)| {
-            let place = Place { is_resuming: true, ..Place::new(at.clone(), Sequence::START) };
+            let place = Place::new(at.clone(), Sequence::START);
+            let place = Place { is_resuming: true, is_described: false, ..place };
             (topic.clone(), place)
         };
         Self { places: positions.iter().map(resumed).collect(), wants_snapshots }
@@ -86,6 +99,17 @@ impl Tracker {
     /// Where it is in `topic`.
     pub(crate) fn position(&self, topic: &TopicName) -> Option<&Position> {
         self.places.get(topic).map(|place| &place.at)
+    }
+
+    /// Where it is in a topic of which the server said from where it reads it.
+    pub(crate) fn described(&self, topic: &TopicName) -> Option<&Position> {
+        self.places.get(topic).filter(|place| place.is_described).map(|place| &place.at)
+    }
+
+    /// Those of which the server is yet to say that.
+    pub(crate) fn undescribed(&self) -> impl Iterator<Item = (&TopicName, &Position)> {
+        let places = self.places.iter().filter(|(_, place)| !place.is_described);
+        places.map(|(topic, place)| (topic, &place.at))
     }
 
     /// Where it is in each topic.
@@ -102,12 +126,38 @@ impl Tracker {
         }
     }
 
+    /// Notes that the server is asked to read from these places: each is described anew.
+    pub(crate) fn handle_asked(&mut self) {
+        self.places.values_mut().for_each(|place| place.is_described = false);
+    }
+
+    /// Whether it is before `start` in what it reads of a topic. `knows_all` says that it knows all topics that there
+    /// were when it began: of others it has nothing.
+    pub(crate) fn is_before(&self, topic: &SubscribedTopic, knows_all: bool) -> bool {
+        let SubscribedTopic { topic: name, epoch, start, .. } = topic;
+        match self.places.get(name) {
+            None => knows_all && *start > Sequence::START,
+            Some(place) => {
+                place.is_described && place.at.epoch == *epoch && place.at.sequence < *start
+            }
+        }
+    }
+
+    /// Notes that a topic is to be read from where this one is, of which it may know nothing yet.
+    pub(crate) fn handle_overtaken(&mut self, topic: &SubscribedTopic) {
+        let at = Position { epoch: topic.epoch.clone(), sequence: Sequence::START };
+        self.places
+            .entry(topic.topic.clone())
+            .or_insert_with(|| Place { is_described: false, ..Place::new(at, Sequence::START) });
+    }
+
     /// Joins a reader that is at `theirs`, from `start`: what that one has no interest in is no gap here.
     pub(crate) fn join(&mut self, topic: &TopicName, theirs: &Position, start: Sequence) {
         let at = Position { epoch: theirs.epoch.clone(), sequence: start };
         let place = Place {
             wants_snapshot: self.wants_snapshots,
             quiet_through: theirs.sequence,
+            is_described: false,
             ..Place::new(at, theirs.sequence)
         };
         self.places.insert(topic.clone(), place);
@@ -126,10 +176,11 @@ impl Tracker {
             // Where nothing is to come but news, the first of it is no snapshot, even if the topic is described again
             // before.
             let wants_snapshot = self.wants_snapshots && start < head;
-            let place = Place { wants_snapshot, ..Place::new(begun, *head) };
+            let place = Place { wants_snapshot, ..Place::new(begun.clone(), *head) };
             self.places.insert(name.clone(), place);
-            return vec![];
+            return vec![Told::Placed { topic: name.clone(), at: begun }];
         };
+        let was_described = std::mem::replace(&mut place.is_described, true);
         let is_lost = *recovered == Some(false);
         // A server that lost what it once told starts anew as well, whatever it calls its epoch.
         let is_anew = place.at.epoch != *epoch || (is_lost && *head < place.at.sequence);
@@ -146,16 +197,53 @@ impl Tracker {
             told.push(Told::Gap(gap));
         } else {
             place.head = place.head.max(*head);
-            if !is_unfinished {
-                place.at.sequence = place.at.sequence.max(*start);
+            let is_beyond = *start > place.at.sequence;
+            if is_beyond && !was_described && !is_lost {
+                // Not from where it was asked for, and the server does not say why.
+                let from = Some(place.at.sequence.next());
+                let (number, epoch, reason) = (*number, epoch.clone(), GapReason::History);
+                place.at.sequence = *start;
+                told.push(Told::Gap(Gap {
+                    topic: name.clone(),
+                    number,
+                    epoch,
+                    from,
+                    to: *start,
+                    reason,
+                }));
+            } else {
+                // If something is lost in between, a gap says so.
+                let moves = is_beyond && !is_unfinished && !is_lost;
+                if moves {
+                    place.at.sequence = *start;
+                }
+                if moves || !was_described {
+                    told.push(Told::Placed { topic: name.clone(), at: place.at.clone() });
+                }
             }
         }
         told
     }
 
+    /// Takes the place from which a topic is read for others too, unless that is beyond where it was asked for.
+    pub(crate) fn handle_noted(
+        &mut self,
+        topic: &SubscribedTopic,
+        is_unfinished: bool,
+    ) -> Vec<Told> {
+        let is_beyond = self
+            .places
+            .get(&topic.topic)
+            .is_some_and(|place| place.at.epoch == topic.epoch && topic.start > place.at.sequence);
+        if is_beyond && topic.recovered != Some(false) {
+            return vec![];
+        }
+        self.handle_topic(topic, is_unfinished)
+    }
+
     /// Takes a gap. It moves the position, also after `recovered` was true.
     pub(crate) fn handle_gap(&mut self, gap: &Gap) -> Option<Told> {
-        let place = self.places.get_mut(&gap.topic)?;
+        let place = self.places.get_mut(&gap.topic).filter(|place| place.is_described)?;
         if place.at.epoch != gap.epoch {
             let at = Position { epoch: gap.epoch.clone(), sequence: gap.to };
             *place = Place { is_resuming: place.is_resuming, ..Place::new(at, Sequence::START) };
@@ -178,7 +266,7 @@ impl Tracker {
         kind: PayloadKind,
         payload: impl FnOnce() -> Vec<u8>,
     ) -> Option<Told> {
-        let place = self.places.get_mut(topic)?;
+        let place = self.places.get_mut(topic).filter(|place| place.is_described)?;
         if sequence <= place.at.sequence {
             return None;
         }
@@ -273,5 +361,15 @@ mod tests {
         tracker.handle_topic(&topic("e", 2, 2, None), false);
         tracker.handle_topic(&topic("e", 3, 3, None), true);
         assert_eq!(publication(&mut tracker, 3), Some(false));
+    }
+
+    #[test]
+    fn what_is_described_from_beyond_where_it_was_asked_for_is_a_gap() {
+        let mut tracker = Tracker::default();
+        tracker.handle_topic(&topic("e", 5, 5, None), false);
+        tracker.handle_asked();
+        let told = tracker.handle_topic(&topic("e", 7, 9, None), false);
+        let [Told::Gap(gap)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((gap.from, gap.to), (Some(sequence(6)), sequence(7)));
     }
 }

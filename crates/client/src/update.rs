@@ -120,15 +120,27 @@ pub enum Update {
 }
 
 impl Update {
-    pub(crate) fn of_subscription(of: SubscriptionId, told: Told) -> Self {
-        match told {
+    /// What a subscription's user is told, if there is something to tell.
+    pub(crate) fn of_subscription(of: SubscriptionId, told: Told) -> Option<Self> {
+        Some(match told {
             Told::Message(message) => Self::Message { of, message },
             Told::Gap(gap) => Self::Gap { of, gap },
             Told::Resumed { topic, recovered, missed } => {
                 Self::Resumed { of, topic, recovered, missed }
             }
             Told::Ended(refusal) => Self::Ended { of, refusal },
-        }
+            Told::Placed { .. } => return None,
+        })
+    }
+
+    /// The topic and the position up to which its user has everything once that is handed out.
+    pub(crate) fn place(&self) -> Option<(SubscriptionId, &TopicName, Position)> {
+        let (of, topic, epoch, sequence) = match self {
+            Self::Message { of, message } => (of, &message.topic, &message.epoch, message.sequence),
+            Self::Gap { of, gap } => (of, &gap.topic, &gap.epoch, gap.to),
+            _ => return None,
+        };
+        Some((*of, topic, Position { epoch: epoch.clone(), sequence }))
     }
 
     pub(crate) fn subscription(&self) -> Option<SubscriptionId> {

@@ -116,7 +116,8 @@ impl EpollIo {
                 let flags = event.flags;
                 let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
                 if flags.intersects(EventFlags::IN | ends) {
-                    self.events.push_back(IoEvent::Readable(socket));
+                    let ends = flags.intersects(ends);
+                    self.events.push_back(IoEvent::Readable { socket, ends });
                 }
                 if flags.contains(EventFlags::OUT) {
                     self.events.push_back(IoEvent::Writable(socket));

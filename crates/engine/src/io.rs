@@ -22,15 +22,21 @@ pub enum IoEvent {
         peer: SocketAddr,
     },
     /// There may be bytes to receive (or the end of them, or an error). Said once per change.
-    Readable(Socket),
+    Readable {
+        /// Where.
+        socket: Socket,
+        /// What waits is the last there is: nothing more will be said, so receive until `Closed`.
+        ends: bool,
+    },
     /// There may be room to send again. Said once per change.
     Writable(Socket),
 }
 
 /// What `receive` found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub enum Received {
-    /// So many bytes, at least 1. Fewer than the buffer holds means that no more wait.
+    /// So many bytes, at least 1. Fewer than the buffer holds means that no more wait; the end may.
     Bytes(usize),
     /// Nothing waits now; `Readable` will tell when something does.
     Nothing,
@@ -40,6 +46,7 @@ pub enum Received {
 
 /// What `send` managed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a socket may take less than it is given"]
 pub enum Sent {
     /// So many bytes were taken, possibly 0. Fewer than given means that the socket is full;
     /// `Writable` will tell when it is not.

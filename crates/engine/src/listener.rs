@@ -32,16 +32,31 @@ impl Default for ListenerOptions {
     }
 }
 
-/// A listening socket on `address`, which others may share, and the address that it got.
+/// Which of the sockets that share an address one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The first: nobody else may listen there, another server neither.
+    First,
+    /// One of those that share the address with the first.
+    Further,
+}
+
+/// A listening socket on `address` and the address that it got. Others may share it from then on.
 ///
 /// # Errors
-/// The address is taken by somebody who does not share it, or is not ours.
-pub fn listen(address: SocketAddr, options: &ListenerOptions) -> io::Result<(OwnedFd, SocketAddr)> {
+/// The address is taken, or is not ours.
+pub fn listen(
+    address: SocketAddr,
+    place: Place,
+    options: &ListenerOptions,
+) -> io::Result<(OwnedFd, SocketAddr)> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_reuseport(&socket, true)?;
+    if place == Place::Further {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
     sockopt::set_tcp_nodelay(&socket, true)?;
     sockopt::set_tcp_user_timeout(&socket, options.user_timeout_ms)?;
     sys::set_notsent_lowat(socket.as_fd(), options.notsent_lowat_bytes)?;
@@ -50,6 +65,11 @@ pub fn listen(address: SocketAddr, options: &ListenerOptions) -> io::Result<(Own
     }
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+    if place == Place::First {
+        // Only now: with it before, the address would have been shared with whoever has it. Of two that come at
+        // once only one listens.
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
     let got = rustix::net::getsockname(&socket)?;
     let got = SocketAddr::try_from(got)?;
     Ok((socket, got))

@@ -3,6 +3,24 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+
+/// Lets a program that is about to be started be killed when the thread that starts it ends, whatever ends that.
+pub fn end_with_starter(command: &mut Command) {
+    let starter = getpid();
+    let tie = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        match getppid() {
+            Some(parent) if parent == starter => Ok(()),
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    };
+    // SAFETY: between fork and exec it makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(tie) };
+}
 
 /// Gives the calling thread a descriptor table of its own, without the descriptors from `first` on.
 pub(crate) fn unshare_descriptors_from(first: u32) -> io::Result<()> {

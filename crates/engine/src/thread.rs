@@ -1,7 +1,6 @@
-//! Threads for shards: named, pinned if wished, with a descriptor table of their own if wished.
+//! What a shard's thread asks of the machine: a core if wished, a descriptor table of its own if wished.
 
 use std::io;
-use std::thread::JoinHandle;
 
 use crate::sys;
 
@@ -14,22 +13,10 @@ pub fn private_descriptor_table(first_closed: u32) -> io::Result<()> {
     sys::unshare_descriptors_from(first_closed)
 }
 
-/// Starts a shard's thread, on processor `core` only if one is given.
-///
-/// # Errors
-/// The system has no room for another thread.
-pub fn spawn_shard<T: Send + 'static>(
-    name: &str,
-    core: Option<usize>,
-    run: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<JoinHandle<T>> {
-    std::thread::Builder::new().name(name.into()).spawn(move || {
-        if let Some(core) = core {
-            let mut cores = rustix::thread::CpuSet::new();
-            cores.set(core);
-            // A core that is not there or not ours leaves the thread where the system puts it.
-            let _ = rustix::thread::sched_setaffinity(None, &cores);
-        }
-        run()
-    })
+/// Keeps the calling thread on processor `core`. One that is not there or not ours leaves the thread where the
+/// system puts it.
+pub fn pin_to_core(core: usize) {
+    let mut cores = rustix::thread::CpuSet::new();
+    cores.set(core);
+    let _ = rustix::thread::sched_setaffinity(None, &cores);
 }

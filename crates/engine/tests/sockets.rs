@@ -6,15 +6,16 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use tidegate_engine::{
-    EpollIo, EpollOptions, Io, IoEvent, ListenerOptions, Received, Sent, Socket, Waker, listen,
-    mailbox, private_descriptor_table, spawn_shard,
+    EpollIo, EpollOptions, Io, IoEvent, ListenerOptions, Place, Received, Sent, Socket, Waker,
+    listen, mailbox, private_descriptor_table,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn start(options: EpollOptions) -> (EpollIo, SocketAddr) {
     let address = "127.0.0.1:0".parse().expect("an address");
-    let (listener, address) = listen(address, &ListenerOptions::default()).expect("a free port");
+    let (listener, address) =
+        listen(address, Place::First, &ListenerOptions::default()).expect("a free port");
     let io = EpollIo::new(Some(listener), &Waker::none(), options).expect("epoll works");
     (io, address)
 }
@@ -42,7 +43,7 @@ fn accepted(event: IoEvent) -> Option<Socket> {
 
 fn readable(event: IoEvent) -> Option<Socket> {
     match event {
-        IoEvent::Readable(socket) => Some(socket),
+        IoEvent::Readable { socket, .. } => Some(socket),
         _ => None,
     }
 }
@@ -65,6 +66,20 @@ fn bytes_come_and_go_and_the_end_is_told() {
     assert_eq!(io.receive(socket, &mut buffer), Received::Closed);
     io.close(socket);
     assert_eq!((io.connections(), io.send(socket, b"x")), (0, Sent::Closed));
+}
+
+#[test]
+fn bytes_and_the_end_that_come_together_are_told_together() {
+    let (mut io, address) = start(EpollOptions::default());
+    let mut client = TcpStream::connect(address).expect("it listens");
+    let socket = await_event(&mut io, accepted);
+    client.write_all(b"bye").expect("open");
+    drop(client);
+    let is_end = |event| matches!(event, IoEvent::Readable { ends: true, .. }).then_some(());
+    await_event(&mut io, is_end);
+    let mut buffer = [0; 64];
+    assert_eq!(io.receive(socket, &mut buffer), Received::Bytes(3));
+    assert_eq!(io.receive(socket, &mut buffer), Received::Closed);
 }
 
 #[test]
@@ -139,7 +154,7 @@ fn threads_with_tables_of_their_own_use_the_same_numbers_and_wake_each_other() {
     let (to_first, mut first_box) = mailbox::<u32>(8, wakers[0].clone());
     let (told, hear) = mpsc::channel();
     let waker = wakers[0].clone();
-    let receiver = spawn_shard("first", None, move || {
+    let receiver = std::thread::spawn(move || {
         private_descriptor_table(first_closed).expect("close_range works");
         let mut io = EpollIo::new(None, &waker, EpollOptions::default()).expect("epoll works");
         told.send(()).expect("the test listens");
@@ -154,7 +169,7 @@ fn threads_with_tables_of_their_own_use_the_same_numbers_and_wake_each_other() {
         }
     });
     hear.recv_timeout(PATIENCE).expect("the first is ready");
-    let sender = spawn_shard("second", None, move || {
+    let sender = std::thread::spawn(move || {
         private_descriptor_table(first_closed).expect("close_range works");
         let waker = Waker::none();
         let _io = EpollIo::new(None, &waker, EpollOptions::default()).expect("epoll works");
@@ -162,8 +177,8 @@ fn threads_with_tables_of_their_own_use_the_same_numbers_and_wake_each_other() {
         to_first.send(own).expect("there is room");
         own
     });
-    let own = sender.expect("a thread").join().expect("the sender ends");
-    let (heard, number) = receiver.expect("a thread").join().expect("the receiver ends");
+    let own = sender.join().expect("the sender ends");
+    let (heard, number) = receiver.join().expect("the receiver ends");
     assert_eq!((heard, number), (own, own), "both tables start at the same number");
 }
 

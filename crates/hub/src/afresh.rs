@@ -5,13 +5,18 @@ use model::{Event, GapReason, Publication, Sequence, SubscribedTopic};
 
 use crate::batch::Builder;
 use crate::catch_up::{Budget, CatchUpStep, Told};
-use crate::encoder::{Encoder, Record};
+use crate::encoder::{Encoder, Progress, Record};
+use crate::faults::{Fault, is_planted};
 use crate::history::History;
 use crate::hub::Hub;
+use crate::index::AudienceIndex;
 use crate::page::Page;
-use crate::replay::{Replay, ReplayGap, ReplayTopic};
+use crate::replay::{Announce, InOrder, Replay, ReplayGap, ReplayTopic};
 use crate::session::Session;
 use crate::topic::Topic;
+
+/// Topics looked at for one session in one go.
+const ENTRIES_MAX: usize = 4_096;
 
 /// One topic that a session reads afresh.
 struct Afresh<'a> {
@@ -22,6 +27,7 @@ struct Afresh<'a> {
     wanted: &'a ReplayTopic,
     page: Option<&'a Page>,
     budget: Budget,
+    in_order: Option<&'a InOrder>,
 }
 
 impl<E: Encoder> Hub<E> {
@@ -34,19 +40,17 @@ impl<E: Encoder> Hub<E> {
         builder: &mut Builder<'_, E, CatchUpStep>,
     ) -> Option<Told> {
         for (entry, wanted) in replay.todo.iter().enumerate() {
-            if budget.is_used_up(builder) {
+            if entry == ENTRIES_MAX || budget.is_used_up(builder) {
                 return None;
             }
-            let Some(topic) = self.topics.get(wanted.topic) else {
-                builder.silent(CatchUpStep::Replay {
-                    entry,
-                    after: wanted.after,
-                    is_finished: true,
-                });
+            let known = self.topics.get(wanted.topic).filter(|_| replay.todo.counts(entry));
+            let Some(topic) = known.filter(|it| session.audience_reading(it).is_some()) else {
+                builder.silent(CatchUpStep::PassBy { entry });
                 continue;
             };
-            let page = replay.page.as_ref().filter(|page| page.topic == wanted.topic);
-            let afresh = Afresh { session, topic, entry, wanted, page, budget };
+            let page = replay.page_of(wanted);
+            let in_order = replay.in_order.as_deref();
+            let afresh = Afresh { session, topic, entry, wanted, page, budget, in_order };
             if !self.replay_topic(&afresh, builder) {
                 return None;
             }
@@ -60,17 +64,23 @@ impl<E: Encoder> Hub<E> {
         let &Afresh { topic, entry, wanted, budget, .. } = afresh;
         let mut after = wanted.after;
         let step = |after| CatchUpStep::Replay { entry, after, is_finished: false };
-        if wanted.announce {
+        if self.must_announce(afresh) {
             // Where it stands before such a gap the reader knows best: it has to be told the gap from there.
             let is_lagged = |gap: &ReplayGap| gap.reason == GapReason::Lagged;
             let start =
                 if wanted.gap.as_ref().is_some_and(is_lagged) { Sequence::START } else { after };
-            let announced = self.announcement(topic, start, wanted.recovered);
+            let recovered = wanted.recovered.filter(|_| wanted.announce == Announce::Yes);
+            let announced = self.announcement(topic, start, recovered);
             builder.record(Record::Topic(&announced), CatchUpStep::Announced { entry });
         }
         if let Some(ReplayGap { from, reason }) = wanted.gap {
             let gap = Event::Gap(self.gap(topic, from, after, reason));
             builder.record(Record::Event(&gap), step(after));
+        }
+        if let Some(newest) = self.newest_only(afresh, after) {
+            let before = newest.sequence().back(1);
+            builder.skipped(before.get() - after.get(), step(before));
+            after = before;
         }
         if self.is_beyond_memory(topic, after) {
             let Some(read) = self.replay_page(afresh, builder) else {
@@ -81,9 +91,8 @@ impl<E: Encoder> Hub<E> {
         let oldest = topic.history.as_deref().and_then(History::oldest);
         let kept_after = oldest.map_or(topic.head, |oldest| oldest.sequence().back(1));
         if kept_after > after {
-            let gap = Event::Gap(self.gap(topic, Some(after.next()), kept_after, wanted.reason));
+            self.pass_over(afresh, after, kept_after, builder);
             after = kept_after;
-            builder.record(Record::Event(&gap), step(after));
         }
         for publication in topic.history.iter().flat_map(|history| history.after(after)) {
             if budget.is_used_up(builder) {
@@ -94,6 +103,28 @@ impl<E: Encoder> Hub<E> {
         let after = topic.head.max(after);
         builder.silent(CatchUpStep::Replay { entry, after, is_finished: true });
         true
+    }
+
+    fn must_announce(&self, afresh: &Afresh<'_>) -> bool {
+        let &Afresh { session, topic, wanted, .. } = afresh;
+        let reader = session.audience_reading(topic);
+        match wanted.announce {
+            Announce::No => false,
+            Announce::Yes => true,
+            Announce::WithTheFirst => {
+                topic.is_revealed() && reader.is_some_and(|it| self.selects_by_pattern(it, topic))
+            }
+        }
+    }
+
+    /// The newest publication of a topic, if that is all that is to be told of it after `after`.
+    fn newest_only<'a>(&self, afresh: &Afresh<'a>, after: Sequence) -> Option<&'a Publication> {
+        let &Afresh { session, topic, wanted, .. } = afresh;
+        let newest = topic.history.as_deref().and_then(History::newest)?;
+        let is_ahead = wanted.conflates_after <= after && after.next() < newest.sequence();
+        let is_newest = newest.sequence() == topic.head;
+        let reader = session.audience_reading(topic).filter(|_| is_ahead && is_newest)?;
+        self.skips_afresh(session, reader, wanted.topic).then_some(newest)
     }
 
     /// Reads what was fetched from the store; answers up to where, or `None` when more of it must be
@@ -114,15 +145,47 @@ impl<E: Encoder> Hub<E> {
                 return None;
             }
             let before = publication.sequence().back(1);
+            if before > after && !self.is_beyond_memory(topic, before) {
+                // The store dropped what memory still has.
+                return Some(after);
+            }
             if before > after {
-                let gap = self.gap(topic, Some(after.next()), before, wanted.reason);
-                builder.record(Record::Event(&Event::Gap(gap)), step(before));
+                self.pass_over(afresh, after, before, builder);
             }
             after = publication.sequence();
             self.replay_publication(afresh, publication, step(after), builder);
         }
         let is_joined = !self.is_beyond_memory(topic, after);
-        (is_joined || page.ends_at(after)).then_some(after)
+        (is_joined || page.ends_at(after) || page.reaches_beyond(topic.head)).then_some(after)
+    }
+
+    /// Tells a gap for publications that cannot be had, unless they are among those that the newest replaces.
+    fn pass_over(
+        &self,
+        afresh: &Afresh<'_>,
+        after: Sequence,
+        through: Sequence,
+        builder: &mut Builder<'_, E, CatchUpStep>,
+    ) {
+        let &Afresh { topic, entry, wanted, .. } = afresh;
+        let step = CatchUpStep::Replay { entry, after: through, is_finished: false };
+        let is_after = after >= wanted.conflates_after && through < topic.head;
+        if is_after && self.reader_skips(afresh) {
+            builder.replaced(step);
+            return;
+        }
+        if is_planted(Fault::UntoldGap) {
+            return;
+        }
+        let gap = self.gap(topic, Some(after.next()), through, wanted.reason);
+        builder.record(Record::Event(&Event::Gap(gap)), step);
+    }
+
+    /// Whether the session is told the newest publication only, of what came since it began to read afresh.
+    fn reader_skips(&self, afresh: &Afresh<'_>) -> bool {
+        let &Afresh { session, topic, wanted, .. } = afresh;
+        let reader = session.audience_reading(topic);
+        reader.is_some_and(|reader| self.skips_afresh(session, reader, wanted.topic))
     }
 
     fn replay_publication(
@@ -132,9 +195,9 @@ impl<E: Encoder> Hub<E> {
         step: CatchUpStep,
         builder: &mut Builder<'_, E, CatchUpStep>,
     ) {
-        let &Afresh { session, topic, wanted, .. } = afresh;
-        let audiences = session.memberships.iter().map(|membership| membership.audience);
-        let reader = audiences.into_iter().find(|audience| self.is_read_by(topic, *audience));
+        let &Afresh { session, topic, wanted, in_order, .. } = afresh;
+        let reader = session.audience_reading(topic);
+        builder.progress = self.progress_afresh(reader, topic, in_order);
         let sequence = publication.sequence();
         let is_replaced = wanted.conflates_after < sequence && sequence < topic.head;
         if reader.is_some_and(|reader| !self.accepts(reader, wanted.topic, publication)) {
@@ -145,6 +208,21 @@ impl<E: Encoder> Hub<E> {
             builder.replaced(step);
         } else {
             self.tell_whole(session, topic, publication, step, builder);
+        }
+    }
+
+    /// From where a session could go on in a topic that it reads afresh.
+    pub(crate) fn progress_afresh(
+        &self,
+        reader: Option<AudienceIndex>,
+        topic: &Topic,
+        in_order: Option<&InOrder>,
+    ) -> Progress {
+        match reader {
+            Some(reader) if self.options_of(reader).is_resumable => {
+                in_order.map_or(Progress::InTopic, |it| it.progress_in(&topic.name))
+            }
+            _ => Progress::Unknown,
         }
     }
 

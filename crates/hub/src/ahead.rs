@@ -1,21 +1,40 @@
 //! Sessions that have more of a topic than this shard: they read it on another one, a moment ago.
 //!
-//! Such a session waits out of step until the shard has what it took already, so that nothing comes twice.
+//! Such a session waits out of step until the shard has what it took already, so that nothing comes twice. After a
+//! second or two the topic's home is asked: where it has no more either, nobody ever told that position, and the
+//! session is told a gap.
 
 use std::collections::HashMap;
 
-use foldhash::fast::RandomState;
+use model::{GapReason, RandomState, Sequence};
 
 use crate::encoder::Encoder;
+use crate::faults::{Fault, is_planted};
 use crate::hub::Hub;
 use crate::index::{SessionIndex, TopicIndex};
+use crate::mail::HubMail;
+use crate::replay::{Announce, ReplayGap, ReplayTopic};
 
-/// Sessions that wait, by the topic that they are ahead in.
+/// Sessions that wait, by the topic that they are ahead in, each with where it stands there.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
-    waiting: HashMap<TopicIndex, Vec<SessionIndex>, RandomState>,
+    waiting: HashMap<TopicIndex, Vec<Waiting>, RandomState>,
     /// Those that waited for a whole tick already.
-    waited: HashMap<TopicIndex, Vec<SessionIndex>, RandomState>,
+    waited: HashMap<TopicIndex, Vec<Waiting>, RandomState>,
+    /// The topics whose homes were asked, by the number of the question, with those who wait for the answer.
+    asked: HashMap<u64, (TopicIndex, Vec<Waiting>), RandomState>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    session: SessionIndex,
+    through: Sequence,
+}
+
+impl Ahead {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.waited.is_empty()
+    }
 }
 
 impl<E: Encoder> Hub<E> {
@@ -29,46 +48,119 @@ impl<E: Encoder> Hub<E> {
         let mut done = replay.done.iter();
         let ahead =
             done.find(|(topic, through)| topics.get(**topic).is_some_and(|t| t.head < **through));
-        let Some((&topic, _)) = ahead else {
-            replay.is_ahead = false;
+        let Some((&topic, &through)) = ahead else {
+            (replay.is_ahead, replay.is_parked) = (false, false);
             return false;
         };
         if !replay.is_parked {
             replay.is_parked = true;
-            self.ahead.waiting.entry(topic).or_default().push(index);
+            let waiting = Waiting { session: index, through };
+            self.ahead.waiting.entry(topic).or_default().push(waiting);
         }
         true
     }
 
-    /// Wakes the sessions that may no longer be ahead in `topic`.
+    /// Wakes the sessions that are no longer ahead in `topic`.
     pub(crate) fn wake_those_ahead(&mut self, topic: TopicIndex) {
-        let Ahead { waiting, waited } = &mut self.ahead;
-        if waiting.is_empty() && waited.is_empty() {
+        if self.ahead.is_empty() {
             return;
         }
-        let sessions = waiting.remove(&topic).into_iter().chain(waited.remove(&topic)).flatten();
-        for session in sessions.collect::<Vec<_>>() {
-            self.unpark(session);
+        let head = self.topics.at(topic).head;
+        let Ahead { waiting, waited, .. } = &mut self.ahead;
+        let mut woken = Vec::new();
+        for all in [waiting, waited] {
+            let Some(sessions) = all.get_mut(&topic) else { continue };
+            woken.extend(sessions.extract_if(.., |waiting| waiting.through <= head));
+            if sessions.is_empty() {
+                all.remove(&topic);
+            }
         }
+        woken.into_iter().for_each(|waiting| self.unpark(waiting.session));
     }
 
-    /// Hears that about a second passed. Who is still ahead after a whole one gave a position that nobody
-    /// ever told: it reads on from what there is.
+    /// Hears that about a second passed. Of the topics in which sessions are still ahead after a whole one, the homes
+    /// are asked.
     pub fn handle_tick(&mut self) {
         let next = std::mem::take(&mut self.ahead.waiting);
         let waited = std::mem::replace(&mut self.ahead.waited, next);
-        for session in waited.into_values().flatten() {
-            let known = self.sessions.get_mut(session);
-            let Some(replay) = known.and_then(|known| known.replay.as_deref_mut()) else {
+        let mut wanted: HashMap<TopicIndex, Vec<Waiting>, RandomState> = HashMap::default();
+        for Waiting { session, .. } in waited.into_values().flatten() {
+            if is_planted(Fault::SilentBeyondTheHead) {
+                self.set_back(session);
                 continue;
-            };
-            for (topic, through) in &mut replay.done {
-                if let Some(topic) = self.topics.get(*topic) {
-                    *through = topic.head.min(*through);
+            }
+            if is_planted(Fault::SlotOfAParkedSession) && self.sessions.get(session).is_none() {
+                let there = self.sessions.in_place_of(session);
+                there.into_iter().for_each(|other| self.set_back(other));
+            }
+            let known = self.sessions.get(session);
+            let Some(replay) = known.and_then(|known| known.replay.as_deref()) else { continue };
+            // All that it is ahead in, not only what it waits for.
+            for (&topic, &through) in &replay.done {
+                if self.topics.get(topic).is_some_and(|topic| topic.head < through) {
+                    wanted.entry(topic).or_default().push(Waiting { session, through });
                 }
             }
             self.unpark(session);
         }
+        for (index, sessions) in wanted {
+            let name = self.topics.at(index).name.clone();
+            if self.is_home_of(&name) {
+                self.end_waiting(index, sessions);
+                continue;
+            }
+            self.follows += 1;
+            let serial = self.follows;
+            let home = self.home_of(&name);
+            self.mail.push_back((home, HubMail::Follow { topic: name, serial }));
+            self.ahead.asked.insert(serial, (index, sessions));
+        }
+    }
+
+    /// Hears that everything is here that a topic's home had when it was asked.
+    pub(crate) fn handle_asked(&mut self, serial: Option<u64>) {
+        let asked = serial.and_then(|serial| self.ahead.asked.remove(&serial));
+        if let Some((topic, sessions)) = asked {
+            self.end_waiting(topic, sessions);
+        }
+    }
+
+    /// Tells a gap to those who are ahead in a topic of which all is here that there is: nobody ever told them that
+    /// position. What they took was of another life of the numbering.
+    fn end_waiting(&mut self, index: TopicIndex, sessions: Vec<Waiting>) {
+        let known = self.topics.get(index);
+        let newest = known.map(|topic| (topic.newest_known(), self.kept_after(topic)));
+        let mut beyond = None;
+        for Waiting { session, .. } in sessions {
+            let replay = self.sessions.get_mut(session).and_then(|it| it.replay.as_deref_mut());
+            if let (Some(replay), Some((newest, kept_after))) = (replay, newest)
+                && replay.done.get(&index).is_some_and(|through| *through > newest)
+            {
+                beyond = Some(session);
+                replay.add_one(ReplayTopic {
+                    topic: index,
+                    after: kept_after,
+                    conflates_after: newest,
+                    gap: Some(ReplayGap { from: None, reason: GapReason::Epoch }),
+                    reason: GapReason::History,
+                    announce: Announce::of_named(newest),
+                    recovered: None,
+                });
+            }
+            self.unpark(session);
+        }
+        if let Some(session) = beyond {
+            self.note_beyond(session, index);
+        }
+    }
+
+    /// Lets a session read on from what is here: the fault of 8 and 76.
+    fn set_back(&mut self, session: SessionIndex) {
+        let replay = self.sessions.get_mut(session).and_then(|known| known.replay.as_deref_mut());
+        for (topic, through) in replay.into_iter().flat_map(|replay| &mut replay.done) {
+            *through = self.topics.get(*topic).map_or(*through, |topic| topic.head.min(*through));
+        }
+        self.unpark(session);
     }
 
     fn unpark(&mut self, session: SessionIndex) {

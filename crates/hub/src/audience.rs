@@ -6,12 +6,11 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use model::Selector;
+use model::{RandomState, Selector};
 use smallvec::SmallVec;
 
-use crate::index::{AudienceIndex, SessionIndex, Slots};
+use crate::index::{AudienceIndex, Member, Slots};
 use crate::options::OptionsIndex;
 use crate::work::WorkIndex;
 
@@ -28,7 +27,7 @@ pub(crate) struct AudienceKey {
 pub(crate) struct Audience {
     pub key: AudienceKey,
     /// The sessions in step. While a batch is being sent, those before the work's cursor have it.
-    pub members: SmallVec<[SessionIndex; 4]>,
+    pub members: SmallVec<[Member; 4]>,
     /// The batch being sent or gathered, if there is anything to send.
     pub work: Option<WorkIndex>,
     /// All its sessions, in step or behind.
@@ -45,7 +44,7 @@ impl Audience {
     }
 
     /// Whether the topic is named in it without a wildcard.
-    pub(crate) fn selects_plainly(&self, topic: &str) -> bool {
+    fn selects_plainly(&self, topic: &str) -> bool {
         self.key.selectors.binary_search_by(|selector| selector.as_str().cmp(topic)).is_ok()
     }
 }
@@ -86,17 +85,30 @@ impl AudienceTable {
         AudienceIndex(index)
     }
 
-    pub(crate) fn remove(&mut self, index: AudienceIndex) -> Option<Audience> {
-        let audience = self.slots.remove(index.0)?;
+    /// Closes an audience: nobody finds it any more. Its place is kept until it is taken out of its topics.
+    pub(crate) fn close(
+        &mut self,
+        index: AudienceIndex,
+    ) -> Option<(AudienceKey, Option<WorkIndex>)> {
+        let audience = self.slots.get_mut(index.0)?;
         let hash = self.hasher.hash_one(&audience.key);
-        if let Ok(entry) = self.by_key.find_entry(hash, |found| *found == index.0) {
-            entry.remove();
-        }
-        Some(audience)
+        self.by_key.find_entry(hash, |found| *found == index.0).ok()?.remove();
+        let selectors = std::mem::take(&mut audience.key.selectors);
+        let key = AudienceKey { selectors, options: audience.key.options };
+        Some((key, audience.work.take()))
+    }
+
+    /// Gives the place of a closed audience free.
+    pub(crate) fn remove(&mut self, index: AudienceIndex) {
+        self.slots.remove(index.0);
     }
 
     pub(crate) fn get(&self, index: AudienceIndex) -> Option<&Audience> {
         self.slots.get(index.0)
+    }
+
+    pub(crate) fn get_mut(&mut self, index: AudienceIndex) -> Option<&mut Audience> {
+        self.slots.get_mut(index.0)
     }
 
     pub(crate) fn at(&self, index: AudienceIndex) -> &Audience {

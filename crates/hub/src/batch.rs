@@ -1,8 +1,8 @@
 //! Building messages: records one after another, with a note of what each message told.
 
-use model::Event;
+use model::{Event, RandomState};
 
-use crate::encoder::{Encoder, EncodingIndex, Form, Record};
+use crate::encoder::{Encoder, EncodingIndex, Form, Progress, Record};
 use crate::hub::Counters;
 
 /// A whole message in a buffer, and what a session knows once the message was begun to be sent.
@@ -24,6 +24,8 @@ pub(crate) enum Marked {
     FirstPiece,
     /// A publication that a newer one replaces, so that it is not sent.
     Replaced,
+    /// So many of these at once.
+    Skipped(u64),
     /// A publication that the subscription's filter does not accept.
     Filtered,
     Gap,
@@ -50,6 +52,7 @@ impl Marked {
                 counters.deltas += 1;
             }
             Self::Replaced => counters.conflated += 1,
+            Self::Skipped(count) => counters.conflated += count,
             Self::Filtered => counters.filtered += 1,
             Self::Gap => counters.gaps += 1,
             Self::Other => {}
@@ -125,6 +128,8 @@ pub(crate) struct Builder<'a, E: Encoder, S> {
     open: Option<(E::Message, usize, usize)>,
     /// Publications appended so far.
     pub publications: usize,
+    /// From where the reader could go on after the next records.
+    pub progress: Progress,
     pub out: &'a mut Vec<u8>,
     pub marks: &'a mut Vec<Mark<S>>,
 }
@@ -137,7 +142,16 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
         out: &'a mut Vec<u8>,
         marks: &'a mut Vec<Mark<S>>,
     ) -> Self {
-        Self { encoder, encoding, message_bytes_max, open: None, publications: 0, out, marks }
+        Self {
+            encoder,
+            encoding,
+            message_bytes_max,
+            open: None,
+            publications: 0,
+            progress: Progress::Unknown,
+            out,
+            marks,
+        }
     }
 
     /// Appends one record; a session that got its message has taken `step`.
@@ -148,9 +162,9 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
             Record::Fragment { piece, .. } => piece.end - piece.start,
             Record::Topic(_) | Record::Event(_) => 0,
         };
-        let what = Marked::of(&record);
+        let (what, progress) = (Marked::of(&record), self.progress);
         self.append(size, step, what, |encoder, message, out| {
-            encoder.append(message, record, out);
+            encoder.append(message, record, progress, out);
         });
     }
 
@@ -169,6 +183,11 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
     /// Notes that a publication is not sent because a newer one replaces it.
     pub(crate) fn replaced(&mut self, step: S) {
         self.mark_silently(step, Marked::Replaced);
+    }
+
+    /// Notes that so many publications are not sent because a newer one replaces them.
+    pub(crate) fn skipped(&mut self, count: u64, step: S) {
+        self.mark_silently(step, Marked::Skipped(count));
     }
 
     /// Notes that a publication is not sent because the filter does not accept it.
@@ -222,21 +241,26 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
     }
 }
 
-/// Of what a record was made: a delivery, in an encoding, in a form.
-pub(crate) type MadeOf = (u64, EncodingIndex, Form);
+/// Of what a record was made: a delivery, in an encoding, in a form, with a place to go on from or without.
+pub(crate) type MadeOf = (u64, EncodingIndex, Form, Progress);
 
 /// Encoded records that several audiences of one flush share.
 #[derive(Debug, Default)]
 pub(crate) struct MadeRecords {
     bytes: Vec<u8>,
-    ranges: hashbrown::HashMap<MadeOf, (usize, usize), foldhash::fast::RandomState>,
+    ranges: hashbrown::HashMap<MadeOf, (usize, usize), RandomState>,
 }
 
 impl MadeRecords {
     const BYTES_KEPT: usize = 1 << 20;
+    /// More than a flush needs: what is forgotten is only made again.
+    const BYTES_MAX: usize = 8 << 20;
 
     /// The record made of `of`, made by `make` if nobody did yet.
     pub(crate) fn find_or_make(&mut self, of: MadeOf, make: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
+        if self.bytes.len() >= Self::BYTES_MAX {
+            self.clear();
+        }
         let bytes = &mut self.bytes;
         let (start, end) = *self.ranges.entry(of).or_insert_with(|| {
             let start = bytes.len();
@@ -253,5 +277,21 @@ impl MadeRecords {
         self.ranges.clear();
         self.bytes.clear();
         self.bytes.shrink_to(Self::BYTES_KEPT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_records_are_bounded_while_batches_are_always_under_way() {
+        let mut made = MadeRecords::default();
+        for number in 0..100_000 {
+            let of = (number, EncodingIndex(0), Form::Short, Progress::Unknown);
+            assert_eq!(made.find_or_make(of, |out| out.resize(out.len() + 1_000, 1)).len(), 1_000);
+            assert!(made.bytes.len() <= MadeRecords::BYTES_MAX + 1_000, "{}", made.bytes.len());
+        }
+        assert!(made.ranges.len() <= MadeRecords::BYTES_MAX / 1_000 + 1, "{}", made.ranges.len());
     }
 }

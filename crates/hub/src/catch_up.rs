@@ -6,16 +6,19 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
-use model::{Conflation, Event, Gap, GapReason, Publication, Sequence, SubscribedTopic};
+use model::{
+    Conflation, Event, Gap, GapReason, Publication, RandomState, Sequence, SubscribedTopic,
+};
+use smallvec::SmallVec;
 
 use crate::batch::{Builder, Mark, Marked, begun_message};
 use crate::delivery::What;
-use crate::encoder::{Encoder, Form, Record};
+use crate::encoder::{Encoder, Form, Progress, Record};
 use crate::entity::EntityIndex;
+use crate::faults::{Fault, is_planted};
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
-use crate::replay::ReplayTopic;
+use crate::replay::{Announce, Replay, ReplayTopic};
 use crate::session::{LargeRest, Session};
 use crate::throttle::Allowance;
 use crate::topic::{Topic, TopicTable};
@@ -28,6 +31,8 @@ pub(crate) enum CatchUpStep {
     Announced { entry: usize },
     /// The replay topic at `entry` was read up to `after`, and if `is_finished` to its head.
     Replay { entry: usize, after: Sequence, is_finished: bool },
+    /// The replay topic at `entry` is not to be read.
+    PassBy { entry: usize },
     /// Every delivery up to this one that concerns its subscriptions of this priority.
     Delivery { number: u64, priority: i8 },
     /// The same, and the topic must be read afresh after `after`: this shard lost publications of it
@@ -39,15 +44,17 @@ pub(crate) enum CatchUpStep {
 
 /// A membership that is behind: it has everything up to `cursor` and may read up to `bound`.
 #[derive(Clone, Copy, Debug)]
-struct Lag {
-    audience: AudienceIndex,
-    priority: i8,
-    cursor: u64,
-    bound: u64,
+pub(crate) struct Lag {
+    pub audience: AudienceIndex,
+    pub priority: i8,
+    pub cursor: u64,
+    pub bound: u64,
 }
 
 /// Bytes gathered for one session in one go; it gets the rest in later turns.
 const CATCH_UP_BYTES: usize = 64 << 10;
+/// Deliveries looked at for one session in one go.
+pub(crate) const WALK_MAX: u64 = 4_096;
 
 impl<E: Encoder> Hub<E> {
     /// Gathers what a session that is behind has to get next, with marks.
@@ -56,6 +63,10 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         self.rewind_if_lapped(index);
+        if self.sessions.at(index).must_wait() {
+            return;
+        }
+        self.take_turns(index, allowance);
         let (mut out, mut marks) = self.flush.take_buffers();
         let session = self.sessions.at(index);
         let mut builder = Builder::new(
@@ -70,7 +81,11 @@ impl<E: Encoder> Hub<E> {
             Some(replay) => self.replay(session, replay, budget, &mut builder),
             None => Some(Told::default()),
         };
-        if let Some(told) = told {
+        let reads_no_further =
+            |replay: &Replay| !replay.rewinding.is_empty() || replay.is_losing_topics;
+        if let Some(told) = told
+            && !session.replay.as_deref().is_some_and(reads_no_further)
+        {
             self.read_deliveries(session, budget, &mut builder, &told);
         }
         builder.finish();
@@ -135,8 +150,9 @@ impl<E: Encoder> Hub<E> {
     ) -> bool {
         let Some(Lag { priority, .. }) = lags.first().copied() else { return true };
         let Some(first) = lags.iter().map(|lag| lag.cursor).min() else { return true };
-        let last = lags.iter().map(|lag| lag.bound).max().unwrap_or(first);
-        let numbers = self.numbers_from_topics(lags, first, last);
+        let bound = lags.iter().map(|lag| lag.bound).max().unwrap_or(first);
+        let numbers = self.numbers_from_topics(lags, first, bound);
+        let last = if numbers.is_some() { bound } else { bound.min(first + WALK_MAX) };
         let walk = || -> Box<dyn Iterator<Item = u64> + '_> {
             match &numbers {
                 Some(numbers) => Box::new(numbers.iter().copied()),
@@ -146,6 +162,7 @@ impl<E: Encoder> Hub<E> {
         let accepted = self.newest_accepted(lags, walk());
         let told = &Told { accepted, ..told.clone() };
         for number in walk() {
+            self.note_work(1);
             if budget.is_used_up(builder)
                 || !self.read_delivery(session, lags, number, builder, told)
             {
@@ -153,7 +170,7 @@ impl<E: Encoder> Hub<E> {
             }
         }
         builder.silent(CatchUpStep::Delivery { number: last, priority });
-        true
+        last == bound
     }
 
     /// Reads one delivery; answers whether the next may be read too.
@@ -167,25 +184,23 @@ impl<E: Encoder> Hub<E> {
     ) -> bool {
         let Some(delivery) = self.deliveries.get(number) else { return true };
         let Some(topic) = self.topics.get(delivery.topic) else { return true };
-        if number <= topic.since {
-            return true;
-        }
-        let Some(lag) = lags
-            .iter()
-            .filter(|lag| lag.cursor < number && number <= lag.bound)
-            .find(|lag| self.is_read_by(topic, lag.audience))
-        else {
-            return true;
-        };
+        let Some(lag) = self.lag_about(topic, lags, number) else { return true };
         let through = delivery.what.through();
         let is_known = told.replayed.contains(&delivery.topic)
             || session.replay.as_ref().is_some_and(|replay| replay.has(delivery.topic, through));
+        let is_known = match &delivery.what {
+            What::Publication(_) | What::Gap { .. } => is_known,
+            // Of which epoch a topic is may have been told before this.
+            What::Epoch { .. } => false,
+            // Told with the first publication, where that was read afresh.
+            What::Announcement { start } => is_known && topic.head > *start,
+        };
         if is_known {
             return true;
         }
-        let audience = self.audiences.at(lag.audience);
         let priority = lag.priority;
         let step = CatchUpStep::Delivery { number, priority };
+        builder.progress = self.progress_in_order(lag.audience);
         match &delivery.what {
             What::Publication(publication)
                 if !self.accepts(lag.audience, delivery.topic, publication) =>
@@ -213,7 +228,7 @@ impl<E: Encoder> Hub<E> {
                     _ => self.tell_whole(session, topic, publication, step, builder),
                 }
             }
-            What::Announcement { .. } if audience.selects_plainly(topic.name.as_str()) => {}
+            What::Announcement { .. } if !self.selects_by_pattern(lag.audience, topic) => {}
             What::Gap { after, .. } if self.is_on_disk(topic) => {
                 let (delivery, topic, after) = (number, delivery.topic, *after);
                 builder.silent(CatchUpStep::Rewind { delivery, priority, topic, after });
@@ -231,7 +246,8 @@ impl<E: Encoder> Hub<E> {
     fn numbers_from_topics(&self, lags: &[Lag], first: u64, last: u64) -> Option<Vec<u64>> {
         const SHORT_WALK: u64 = 256;
         const FEW_TOPICS: usize = 16;
-        if last.saturating_sub(first) < SHORT_WALK {
+        let is_renewed = lags.iter().any(|lag| self.has_renewed_after(lag.cursor));
+        if last.saturating_sub(first) < SHORT_WALK || is_renewed {
             return None;
         }
         let mut numbers = Vec::new();
@@ -253,10 +269,14 @@ impl<E: Encoder> Hub<E> {
             }
         }
         numbers.sort_unstable();
+        // What was taken over from a topic's home has the number of some delivery before.
+        if !is_planted(Fault::DeliveryComesTwice) {
+            numbers.dedup();
+        }
         Some(numbers)
     }
 
-    fn lags(&self, session: &Session) -> Vec<Lag> {
+    pub(crate) fn lags(&self, session: &Session) -> Vec<Lag> {
         session
             .memberships
             .iter()
@@ -274,13 +294,27 @@ impl<E: Encoder> Hub<E> {
         work.map_or(newest, |work| self.flush.work(work).joinable_at(newest))
     }
 
-    pub(crate) fn is_read_by(&self, topic: &Topic, audience: AudienceIndex) -> bool {
-        const SHORT_LIST: usize = 16;
-        if topic.readers.len() <= SHORT_LIST {
-            topic.readers.contains(&audience)
+    fn progress_in_order(&self, audience: AudienceIndex) -> Progress {
+        self.options.at(self.audiences.at(audience).key.options).progress_in_order()
+    }
+
+    /// Which of a session's memberships, in order of audience, lacks a delivery of `topic`: a session sees each
+    /// topic once.
+    pub(crate) fn lag_about<'a>(
+        &self,
+        topic: &Topic,
+        lags: &'a [Lag],
+        number: u64,
+    ) -> Option<&'a Lag> {
+        let lag = if topic.readers.len() < lags.len() {
+            self.note_work(topic.readers.len());
+            let find = |reader| lags.binary_search_by_key(reader, |lag| lag.audience).ok();
+            topic.readers.iter().find_map(find).map(|at| &lags[at])
         } else {
-            self.audiences.at(audience).selects(topic.name.as_str())
-        }
+            self.note_work(lags.len());
+            lags.iter().find(|lag| topic.is_read_by(lag.audience))
+        };
+        lag.filter(|lag| lag.cursor < number && number <= lag.bound)
     }
 
     /// What a session may skip of a topic. Being throttled implies conflation, unless the topic's policy
@@ -317,10 +351,8 @@ impl<E: Encoder> Hub<E> {
             else {
                 continue;
             };
-            let is_accepted = lags.iter().any(|lag| {
-                (lag.cursor + 1..=lag.bound).contains(&number)
-                    && self.has_filter(lag.audience)
-                    && self.is_read_by(topic, lag.audience)
+            let is_accepted = self.lag_about(topic, lags, number).is_some_and(|lag| {
+                self.has_filter(lag.audience)
                     && self.accepts(lag.audience, delivery.topic, publication)
             });
             if is_accepted && self.is_about_known(delivery.topic, delivery.entity) {
@@ -341,18 +373,24 @@ impl<E: Encoder> Hub<E> {
         let lags = self.lags(self.sessions.at(index));
         let mut taken_away = None;
         let begun = self.transfers_begun(index, &marks, sent);
+        // How far it came with each priority.
+        let mut reached: SmallVec<[(i8, u64); 2]> = SmallVec::new();
         let session = self.sessions.at_mut(index);
         for mark in marks.iter().filter(|mark| mark.end <= sent || mark.start < sent) {
             mark.what.count(&mut self.counters);
             match mark.step {
                 CatchUpStep::Announced { entry } => {
                     let replay = session.replay.as_mut().expect("its marks are of its replay");
-                    replay.todo[entry].announce = false;
+                    replay.todo.entry_mut(entry).announce = Announce::No;
                 }
                 CatchUpStep::Replay { entry, after, is_finished } => {
                     let replay = session.replay.as_mut().expect("its marks are of its replay");
                     replay.advance(entry, after, is_finished);
                     replay.done_at = newest;
+                }
+                CatchUpStep::PassBy { entry } => {
+                    let replay = session.replay.as_mut().expect("its marks are of its replay");
+                    replay.pass_by(entry);
                 }
                 CatchUpStep::Delivery { number, priority }
                 | CatchUpStep::TakeAway { delivery: number, priority, .. }
@@ -363,10 +401,10 @@ impl<E: Encoder> Hub<E> {
                     if let CatchUpStep::Rewind { topic, after, .. } = mark.step {
                         let replay = session.replay.get_or_insert_default();
                         let after = replay.done.get(&topic).map_or(after, |done| after.max(*done));
-                        let (gap, reason, announce) = (None, GapReason::Lagged, false);
+                        let (gap, reason, announce) = (None, GapReason::Lagged, Announce::No);
                         let recovered = None;
                         let conflates_after = after;
-                        replay.add(ReplayTopic {
+                        replay.add_one(ReplayTopic {
                             topic,
                             after,
                             conflates_after,
@@ -376,15 +414,27 @@ impl<E: Encoder> Hub<E> {
                             recovered,
                         });
                     }
-                    for membership in &mut session.memberships {
-                        let lag = lags.iter().find(|lag| lag.audience == membership.audience);
-                        if let Some(lag) = lag.filter(|lag| lag.priority == priority) {
-                            membership.fall_behind(lag.cursor.max(number.min(lag.bound)));
-                        }
+                    if let Some(replay) = &mut session.replay {
+                        replay.has_skipped_ahead = false;
+                    }
+                    // What is to be taken away is never passed: the session may be served again before it is taken.
+                    let is_told = !matches!(mark.step, CatchUpStep::TakeAway { .. });
+                    let number = if is_told { number } else { number - 1 };
+                    match reached.iter_mut().find(|(known, _)| *known == priority) {
+                        Some((_, newest)) => *newest = number,
+                        None => reached.push((priority, number)),
                     }
                 }
             }
         }
+        for lag in &lags {
+            let number = reached.iter().find(|(priority, _)| *priority == lag.priority);
+            let at = session.position_of(lag.audience);
+            if let (Some((_, number)), Some(at)) = (number, at) {
+                session.memberships[at].fall_behind(lag.cursor.max((*number).min(lag.bound)));
+            }
+        }
+        self.work.set(self.work.get() + (marks.len() + lags.len()) as u64);
         let copied_bytes_max = self.settings.limits.batch_bytes_max;
         if let Some((begun, is_large)) = begun_message(&marks, sent, copied_bytes_max) {
             let rest = is_large.then(|| self.large_rest_of_step(index, begun.step)).flatten();
@@ -424,19 +474,30 @@ impl<E: Encoder> Hub<E> {
 
     fn large_rest_of_step(&self, index: SessionIndex, step: CatchUpStep) -> Option<LargeRest> {
         match step {
-            CatchUpStep::Delivery { number, .. } => self.large_rest(number, Form::Full, 0),
+            CatchUpStep::Delivery { number, .. } => {
+                let rest = self.large_rest(number, Form::Full, 0)?;
+                let topic = self.topics.at(self.deliveries.get(number)?.topic);
+                let reader = self.sessions.at(index).audience_reading(topic);
+                let progress = reader.map_or(Progress::Unknown, |it| self.progress_in_order(it));
+                Some(LargeRest { progress, ..rest })
+            }
             CatchUpStep::Announced { .. }
+            | CatchUpStep::PassBy { .. }
             | CatchUpStep::Rewind { .. }
             | CatchUpStep::TakeAway { .. } => None,
             CatchUpStep::Replay { entry, after, .. } => {
-                let replay = self.sessions.at(index).replay.as_ref()?;
+                let session = self.sessions.at(index);
+                let replay = session.replay.as_ref()?;
                 let index = replay.todo.get(entry)?.topic;
                 let topic = self.topics.get(index)?;
                 let fetched = replay.page.as_ref().filter(|page| page.topic == index);
                 let fetched = fetched.and_then(|page| page.publication(after));
                 let kept = || topic.history.as_ref()?.after(after.back(1)).next();
                 let publication = fetched.or_else(kept)?;
+                let reader = session.audience_reading(topic);
+                let in_order = replay.in_order.as_deref();
                 Some(LargeRest {
+                    progress: self.progress_afresh(reader, topic, in_order),
                     topic: topic.name.clone(),
                     number: topic.number,
                     publication: publication.clone(),
@@ -452,7 +513,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn join_if_caught_up(&mut self, index: SessionIndex) {
         let session = self.sessions.at(index);
         let replay = session.replay.as_deref();
-        if replay.is_some_and(|replay| !replay.todo.is_empty()) {
+        if replay.is_some_and(Replay::is_reading) {
             return;
         }
         let replayed_at = replay.map_or(0, |replay| replay.done_at);
@@ -466,7 +527,7 @@ impl<E: Encoder> Hub<E> {
                 continue;
             }
             let members = &mut self.audiences.at_mut(membership.audience).members;
-            members.push(index);
+            members.push(index.member());
             let slot = members.len() - 1;
             self.sessions.at_mut(index).memberships[at].step_in(slot);
             self.behind -= 1;
@@ -543,6 +604,14 @@ pub(crate) fn write_event(
             start: *start,
             recovered: None,
         })),
+        What::Epoch { at } => write(Record::Event(&Event::Gap(Gap {
+            topic: name,
+            number,
+            epoch,
+            from: None,
+            to: *at,
+            reason: GapReason::Epoch,
+        }))),
         What::Gap { to, reason, .. } => write(Record::Event(&Event::Gap(Gap {
             topic: name,
             number,

@@ -7,6 +7,7 @@
 #[derive(Debug)]
 pub struct Chunks<T> {
     chunks: Vec<Vec<Option<T>>>,
+    len: usize,
 }
 
 /// Entries in a chunk, a power of two.
@@ -14,7 +15,7 @@ const CHUNK: usize = 512;
 
 impl<T> Default for Chunks<T> {
     fn default() -> Self {
-        Self { chunks: Vec::new() }
+        Self { chunks: Vec::new(), len: 0 }
     }
 }
 
@@ -37,12 +38,26 @@ impl<T> Chunks<T> {
         if chunk.len() <= at {
             chunk.resize_with(at + 1, || None);
         }
-        chunk[at].replace(value)
+        let before = chunk[at].replace(value);
+        self.len += usize::from(before.is_none());
+        before
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Takes the value out.
     pub fn take(&mut self, index: usize) -> Option<T> {
-        self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)?.take()
+        let value = self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)?.take()?;
+        self.len -= 1;
+        Some(value)
     }
 
     /// The value at `index`, if there is one.
@@ -84,6 +99,7 @@ mod tests {
         assert_eq!(chunks.take(1), Some(1));
         assert_eq!(chunks.take(9 * CHUNK), None);
         let left: Vec<usize> = chunks.iter().map(|(number, _)| number).collect();
+        assert_eq!(chunks.len(), left.len());
         assert_eq!(left, [0, 5, CHUNK - 1, CHUNK, 3 * CHUNK + 7]);
         assert_eq!((chunks.get(2 * CHUNK), chunks.get(5)), (None, Some(&6)));
     }

@@ -25,6 +25,10 @@ pub(crate) enum What {
     Announcement {
         start: Sequence,
     },
+    /// The topic's numbering goes on in another epoch, after `at`.
+    Epoch {
+        at: Sequence,
+    },
     /// The shard itself lost the publications of it after `after`, the last of them being `to`.
     Gap {
         after: Sequence,
@@ -38,24 +42,27 @@ impl What {
     pub(crate) fn through(&self) -> Sequence {
         match self {
             Self::Publication(publication) => publication.sequence(),
-            Self::Announcement { start } => *start,
+            // It concerns who is yet to be told the first publication.
+            Self::Announcement { start } => start.next(),
+            Self::Epoch { at } => *at,
             Self::Gap { to, .. } => *to,
         }
     }
 
-    /// The sequence at which a reader stood before it, if that follows from it.
-    pub(crate) fn sequence_before(&self) -> Option<Sequence> {
+    /// The sequence at which a reader stood before it.
+    pub(crate) fn sequence_before(&self) -> Sequence {
         match self {
-            Self::Publication(publication) => Some(publication.sequence().back(1)),
-            Self::Announcement { start } => Some(*start),
-            Self::Gap { .. } => None,
+            Self::Publication(publication) => publication.sequence().back(1),
+            Self::Announcement { start } => *start,
+            Self::Epoch { at } => *at,
+            Self::Gap { after, .. } => *after,
         }
     }
 
     fn payload_bytes(&self) -> usize {
         match self {
             Self::Publication(publication) => publication.payload().len(),
-            Self::Announcement { .. } | Self::Gap { .. } => 0,
+            Self::Announcement { .. } | Self::Epoch { .. } | Self::Gap { .. } => 0,
         }
     }
 }
@@ -136,20 +143,24 @@ impl RecentDeliveries {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
+    use crate::index::Slot;
 
     #[test]
     fn numbers_outlive_what_is_dropped() {
         let mut recent = RecentDeliveries::new(3, 1000);
-        for topic in 1..=5 {
+        let topic = |place| TopicIndex(Slot::of(place, NonZeroU32::MIN));
+        for place in 1..=5 {
             let what = What::Announcement { start: Sequence::START };
-            let (topic_index, entity) = (TopicIndex(topic), EntityIndex::NONE);
-            let number = recent.push(Delivery { topic: topic_index, entity, what });
-            assert_eq!(number, u64::from(topic));
+            let entity = EntityIndex::NONE;
+            let number = recent.push(Delivery { topic: topic(place), entity, what });
+            assert_eq!(number, u64::from(place));
         }
         assert!(recent.reaches_back_to(2) && !recent.reaches_back_to(1));
         assert!(recent.get(2).is_none() && recent.get(6).is_none());
-        assert_eq!(recent.get(3).map(|delivery| delivery.topic), Some(TopicIndex(3)));
-        assert_eq!(recent.get(5).map(|delivery| delivery.topic), Some(TopicIndex(5)));
+        assert_eq!(recent.get(3).map(|delivery| delivery.topic), Some(topic(3)));
+        assert_eq!(recent.get(5).map(|delivery| delivery.topic), Some(topic(5)));
     }
 }

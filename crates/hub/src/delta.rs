@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
-use model::{DeltaKind, Publication, Sequence};
+use model::{DeltaKind, Publication, RandomState, Sequence};
 
+use crate::faults::{Fault, is_planted};
 use crate::index::TopicIndex;
 
 /// What makes a publication of an earlier one.
@@ -49,6 +49,11 @@ impl Bases {
         let before = self.by_topic.insert(topic, base)?;
         Some((before.delivery, before.publication))
     }
+
+    /// Forgets what was told of a topic.
+    pub(crate) fn forget(&mut self, topic: TopicIndex) {
+        self.by_topic.remove(&topic);
+    }
 }
 
 /// Of what a delta was made: topic, base, next, kind.
@@ -78,6 +83,7 @@ impl MadeDeltas {
             self.made.clear();
         }
         let (base, next) = (base.sequence(), next.sequence());
+        let topic = if is_planted(Fault::DeltaOfAnotherTopic) { topic.of_place() } else { topic };
         let made = self.made.entry((topic, base, next, kind)).or_insert_with(|| {
             make().map(|(bytes, crc)| Arc::new(Delta { base, kind, bytes, crc }))
         });

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use model::planted::{Fault, is_planted};
+
 use crate::index::ShardIndex;
 
 /// Where a device is attached.
@@ -15,6 +17,9 @@ pub struct DevicePlace {
     pub link: u32,
     /// Which connection of that number.
     pub serial: u32,
+    /// Which attachment of the name there: a session may attach, detach and attach again while others take the name
+    /// from it, and what is said of one attachment says nothing of the next.
+    pub attachment: u32,
 }
 
 /// What is known of a device.
@@ -49,7 +54,10 @@ impl Devices {
 
     /// Notes that a device went from `place`; answers whether it was there still.
     pub fn detach(&mut self, name: &Arc<str>, place: DevicePlace, now: u32) -> bool {
-        let Some(device) = self.known.get_mut(name).filter(|it| it.place == Some(place)) else {
+        let is_there = |it: &&mut Device| {
+            it.place == Some(place) || (it.place.is_some() && is_planted(Fault::TakenOverAndGone))
+        };
+        let Some(device) = self.known.get_mut(name).filter(is_there) else {
             return false;
         };
         *device = Device { place: None, since: now };
@@ -89,7 +97,7 @@ mod tests {
     use super::*;
 
     fn place(link: u32) -> DevicePlace {
-        DevicePlace { shard: ShardIndex(0), link, serial: link }
+        DevicePlace { shard: ShardIndex(0), link, serial: link, attachment: 0 }
     }
 
     #[test]
@@ -101,6 +109,17 @@ mod tests {
         assert!(!devices.detach(&name, place(1), 12), "it was taken over");
         assert!(devices.detach(&name, place(2), 13));
         assert_eq!(devices.get("a/1"), Some(Device { place: None, since: 13 }));
+    }
+
+    #[test]
+    fn an_older_attachment_of_the_same_session_does_not_end_the_next() {
+        let mut devices = Devices::new(2);
+        let name: Arc<str> = "a/1".into();
+        let again = DevicePlace { attachment: 1, ..place(1) };
+        devices.attach(Arc::clone(&name), place(1), 10);
+        assert_eq!(devices.attach(Arc::clone(&name), again, 11), Some(place(1)));
+        assert!(!devices.detach(&name, place(1), 12));
+        assert_eq!(devices.get("a/1"), Some(Device { place: Some(again), since: 11 }));
     }
 
     #[test]

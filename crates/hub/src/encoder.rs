@@ -75,6 +75,29 @@ pub enum Record<'a> {
     Event(&'a Event),
 }
 
+/// From where a reader that is cut off after a record could go on, if it keeps no positions ([`model::Resume`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Progress {
+    /// From nowhere that it could be told.
+    #[default]
+    Unknown,
+    /// From here in this topic. Of others it may lack something.
+    InTopic,
+    /// From here: it has everything that happened before.
+    InOrder,
+    /// The same, and nothing older than this moment is on its way, in milliseconds since 1970.
+    At(u64),
+    /// From here in the reading of its topics afresh, in order of name.
+    Afresh {
+        /// Of the topics with lesser names it has everything before this.
+        has_before_ms: u64,
+        /// Of those with greater names it has everything before this ...
+        unread_before_ms: u64,
+        /// ... or nothing, and they start where it asked for.
+        is_start_unread: bool,
+    },
+}
+
 /// Turns records into messages. It holds nothing that differs between sessions of one encoding.
 pub trait Encoder: Payloads {
     /// An open message.
@@ -87,7 +110,13 @@ pub trait Encoder: Payloads {
     /// Opens a message at the end of `out`.
     fn begin(&self, encoding: EncodingIndex, out: &mut Vec<u8>) -> Self::Message;
     /// Appends a record to the open message.
-    fn append(&self, message: &mut Self::Message, record: Record<'_>, out: &mut Vec<u8>);
+    fn append(
+        &self,
+        message: &mut Self::Message,
+        record: Record<'_>,
+        progress: Progress,
+        out: &mut Vec<u8>,
+    );
     /// Appends a record that [`Encoder::record`] made for the same encoding.
     fn append_made(
         &self,
@@ -97,7 +126,13 @@ pub trait Encoder: Payloads {
         out: &mut Vec<u8>,
     );
     /// The bytes of a record without any message around it.
-    fn record(&self, encoding: EncodingIndex, record: Record<'_>, out: &mut Vec<u8>);
+    fn record(
+        &self,
+        encoding: EncodingIndex,
+        record: Record<'_>,
+        progress: Progress,
+        out: &mut Vec<u8>,
+    );
     /// Closes the message.
     fn finish(&self, message: Self::Message, out: &mut Vec<u8>);
 }

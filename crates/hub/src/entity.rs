@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use foldhash::fast::RandomState;
+use model::RandomState;
 
 /// Which entity of its topic a publication is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -15,9 +15,10 @@ use crate::batch::{Builder, MadeRecords, Mark, Taken, begun_message};
 use crate::catch_up::{CatchUpStep, write_event};
 use crate::delivery::{Delivery, What};
 use crate::delta::MadeDeltas;
-use crate::encoder::{Encoder, Form, Outlet, Record, Sent};
+use crate::encoder::{Encoder, Form, Outlet, Progress, Record, Sent};
+use crate::faults::{Fault, is_planted};
 use crate::hub::Hub;
-use crate::index::{AudienceIndex, SessionIndex, Slots};
+use crate::index::{AudienceIndex, Member, SessionIndex, SlotMap};
 use crate::serve::Part;
 use crate::session::{LargeRest, Session};
 use crate::timers::Timer;
@@ -28,7 +29,7 @@ use crate::work::{Telling, Work, WorkIndex};
 /// The state of sending on one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Flush {
-    pub works: Slots<Work>,
+    pub works: SlotMap<Work>,
     spare: Vec<Work>,
     /// Works with pending deliveries and no batch being sent.
     dirty: Vec<WorkIndex>,
@@ -53,18 +54,19 @@ impl Flush {
     }
 
     pub(crate) fn work(&self, index: WorkIndex) -> &Work {
-        self.works.get(index.slot()).expect("an audience's work exists")
+        self.works.get(index.0).expect("an audience's work exists")
     }
 
     pub(crate) fn work_mut(&mut self, index: WorkIndex) -> &mut Work {
-        self.works.get_mut(index.slot()).expect("an audience's work exists")
+        self.works.get_mut(index.0).expect("an audience's work exists")
     }
 
     /// Opens the work of an audience whose members have everything up to `since`.
     pub(crate) fn open_work(&mut self, audience: AudienceIndex, since: u64) -> WorkIndex {
         let mut work = self.spare.pop().unwrap_or_else(Work::empty);
         (work.audience, work.since, work.through) = (audience, since, since);
-        let index = WorkIndex::of(self.works.insert(work));
+        work.is_listed = true;
+        let index = WorkIndex(self.works.insert(work));
         self.dirty.push(index);
         index
     }
@@ -88,19 +90,20 @@ impl Flush {
 
     /// Whether something is held back until `due`.
     pub(crate) fn holds_back(&self, index: WorkIndex, due: Duration) -> bool {
-        let work = self.works.get(index.slot());
+        let work = self.works.get(index.0);
         work.is_some_and(|work| work.rests_until == Some(due) && !work.pending.is_empty())
     }
 
     /// Hears that an audience's interval is over; answers the audience if nothing came meanwhile.
     pub(crate) fn end_rest(&mut self, index: WorkIndex, due: Duration) -> Option<AudienceIndex> {
-        let work = self.works.get_mut(index.slot())?;
+        let work = self.works.get_mut(index.0)?;
         if work.rests_until != Some(due) {
             return None;
         }
         work.rests_until = None;
         let audience = work.audience;
         if !work.pending.is_empty() || !work.joiners.is_empty() {
+            work.is_listed = true;
             self.dirty.push(index);
             return None;
         }
@@ -111,7 +114,7 @@ impl Flush {
     pub(crate) fn close_work(&mut self, index: WorkIndex) {
         const SPARE_MAX: usize = 1024;
         const SPARE_BYTES_MAX: usize = 256 << 10;
-        let Some(mut work) = self.works.remove(index.slot()) else { return };
+        let Some(mut work) = self.works.remove(index.0) else { return };
         work.reset();
         if self.spare.len() < SPARE_MAX && work.whole.bytes.capacity() <= SPARE_BYTES_MAX {
             self.spare.push(work);
@@ -120,9 +123,39 @@ impl Flush {
 
     /// Forgets the work of an audience that nobody is in any more.
     pub(crate) fn drop_work(&mut self, index: WorkIndex) {
-        self.dirty.retain(|dirty| *dirty != index);
-        self.active.retain(|active| *active != index);
-        self.close_work(index);
+        let work = self.work_mut(index);
+        (work.is_dropped, work.rests_until) = (true, None);
+        if !work.is_listed {
+            self.close_work(index);
+        }
+    }
+
+    /// The next work with pending deliveries and no batch being sent.
+    fn pop_dirty(&mut self) -> Option<WorkIndex> {
+        loop {
+            let index = self.dirty.pop()?;
+            if !self.close_if_dropped(index) {
+                return Some(index);
+            }
+        }
+    }
+
+    /// The next work whose batch is being sent.
+    fn pop_active(&mut self) -> Option<WorkIndex> {
+        loop {
+            let index = self.active.pop_front()?;
+            if !self.close_if_dropped(index) {
+                return Some(index);
+            }
+        }
+    }
+
+    fn close_if_dropped(&mut self, index: WorkIndex) -> bool {
+        let is_dropped = self.work(index).is_dropped;
+        if is_dropped {
+            self.close_work(index);
+        }
+        is_dropped
     }
 }
 
@@ -135,6 +168,7 @@ impl<E: Encoder> Hub<E> {
     pub fn flush(&mut self, outlet: &mut impl Outlet, budget: usize, now: Moment) -> bool {
         self.now = now;
         self.run_timers();
+        let has_errands = self.run_errands();
         self.cut_batches();
         let mut left = budget;
         // Sessions that catch up may take half, and a small part of it while a batch is on its way to those
@@ -150,19 +184,18 @@ impl<E: Encoder> Hub<E> {
             left = left.saturating_sub(self.serve(session, outlet));
         }
         while left > 0
-            && let Some(work) = self.flush.active.pop_front()
+            && let Some(work) = self.flush.pop_active()
         {
             const SLICE: usize = 64;
             left = left.saturating_sub(self.send_batch(work, left.min(SLICE), outlet).max(1));
         }
-        while let Some((session, topic)) = self.taken_away.pop() {
-            self.take_away(session, topic);
-        }
+        self.take_topics_away();
         if self.flush.active.is_empty() {
             self.flush.made.clear();
             self.flush.made_deltas.clear();
         }
-        let has_more = !self.flush.active.is_empty()
+        let has_more = has_errands
+            || !self.flush.active.is_empty()
             || !self.flush.queue.is_empty()
             || !self.flush.dirty.is_empty();
         if !has_more && self.behind == 0 && self.flush.works.len() == 0 {
@@ -186,6 +219,7 @@ impl<E: Encoder> Hub<E> {
                     }
                 }
                 Timer::Topic(topic) => self.open_gate(topic, due, self.now),
+                Timer::Age(topic) => self.drop_old(topic, self.now),
                 Timer::Session(session) => self.end_rest(session, due),
             }
         }
@@ -194,7 +228,7 @@ impl<E: Encoder> Hub<E> {
     /// Turns the pending deliveries of every idle work into a batch to be sent.
     fn cut_batches(&mut self) {
         let newest = self.deliveries.newest();
-        while let Some(index) = self.flush.dirty.pop() {
+        while let Some(index) = self.flush.pop_dirty() {
             let work = self.flush.work_mut(index);
             let members = self.audiences.at(work.audience).members.len();
             work.clear_batch();
@@ -234,15 +268,18 @@ impl<E: Encoder> Hub<E> {
                 return count;
             }
             let member = self.audiences.at(work.audience).members[work.visited];
-            let session = self.sessions.at(member);
+            let session = self.sessions.of_member(member);
             if session.is_served_alone() {
-                count += self.serve(member, outlet);
+                count += self.serve(self.sessions.index_of(member), outlet);
                 continue;
             }
             let telling = work.telling_for(&session.memberships[0]);
             let batch = work.batch(telling);
             if !batch.is_encoded {
-                self.encode_batch(index, telling);
+                match self.is_encodable(index) || is_planted(Fault::LateTellingOfLess) {
+                    true => self.encode_batch(index, telling),
+                    false => self.abandon_member(member, index),
+                }
                 continue;
             }
             if batch.bytes.is_empty() {
@@ -257,6 +294,7 @@ impl<E: Encoder> Hub<E> {
                     self.counters.add(batch.taken);
                     work.visited += 1;
                     if has_pieces {
+                        let member = self.sessions.index_of(member);
                         self.begin_transfers(member, index, telling, u64::MAX);
                     }
                 }
@@ -288,7 +326,7 @@ impl<E: Encoder> Hub<E> {
     fn finish_batch(&mut self, index: WorkIndex) {
         let now = self.now.elapsed;
         let work = self.flush.work_mut(index);
-        work.is_active = false;
+        (work.is_active, work.is_listed) = (false, false);
         work.since = work.through;
         let audience = work.audience;
         let interval = self.options_of(audience).interval;
@@ -301,6 +339,7 @@ impl<E: Encoder> Hub<E> {
             self.audiences.at_mut(audience).work = None;
             self.flush.close_work(index);
         } else {
+            work.is_listed = true;
             self.flush.dirty.push(index);
         }
     }
@@ -324,15 +363,26 @@ impl<E: Encoder> Hub<E> {
         let Work { audience, visited, end, since, .. } = *self.flush.work(index);
         for slot in (visited..end).rev() {
             let member = self.audiences.at(audience).members[slot];
-            self.step_out(member, audience, since);
-            let session = self.sessions.at_mut(member);
-            self.flush.queue(member, session);
+            self.let_read_on_from(member, audience, since);
         }
+    }
+
+    /// The same with one member, of a batch that can no longer be made in its telling.
+    fn abandon_member(&mut self, member: Member, index: WorkIndex) {
+        let Work { audience, since, .. } = *self.flush.work(index);
+        self.let_read_on_from(member, audience, since);
+    }
+
+    fn let_read_on_from(&mut self, member: Member, audience: AudienceIndex, place: u64) {
+        let member = self.sessions.index_of(member);
+        self.step_out(member, audience, place);
+        let session = self.sessions.at_mut(member);
+        self.flush.queue(member, session);
     }
 
     /// Decides what becomes of each delivery of a batch, once for all members.
     pub(crate) fn prepare_batch(&mut self, index: WorkIndex) {
-        let work = self.flush.works.get_mut(index.slot()).expect("an audience's work exists");
+        let work = self.flush.works.get_mut(index.0).expect("an audience's work exists");
         if work.is_prepared {
             return;
         }
@@ -352,7 +402,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn encode_batch(&mut self, index: WorkIndex, telling: Telling) {
         self.prepare_batch(index);
         let Flush { works, made, .. } = &mut self.flush;
-        let work = works.get_mut(index.slot()).expect("an audience's work exists");
+        let work = works.get_mut(index.0).expect("an audience's work exists");
         let batch = match telling {
             Telling::Whole => &mut work.whole,
             Telling::Deltas => &mut work.deltas,
@@ -365,6 +415,7 @@ impl<E: Encoder> Hub<E> {
         let encoding = self.options.at(options).manner.encoding;
         let fragment_bytes = self.settings.limits.fragment_bytes;
         let (has_fragments, mut large) = (self.encoder.fragments(encoding), Vec::new());
+        let progress = self.options.at(options).progress_in_order();
         let mut builder = Builder::new(
             &self.encoder,
             encoding,
@@ -372,6 +423,7 @@ impl<E: Encoder> Hub<E> {
             &mut batch.bytes,
             &mut batch.marks,
         );
+        builder.progress = progress;
         for (at, &number) in work.cut.iter().enumerate() {
             let Some(delivery) = self.deliveries.get(number) else { continue };
             let topic = self.topics.at(delivery.topic);
@@ -422,9 +474,9 @@ impl<E: Encoder> Hub<E> {
                         compress: policy.compress,
                     };
                     if topic.readers.len() > 1 {
-                        let bytes = made.find_or_make((number, encoding, form), |out| {
+                        let bytes = made.find_or_make((number, encoding, form, progress), |out| {
                             self.counters.records_encoded += 1;
-                            self.encoder.record(encoding, record, out);
+                            self.encoder.record(encoding, record, progress, out);
                         });
                         builder.made(bytes, policy.compress, number);
                     } else {
@@ -441,11 +493,12 @@ impl<E: Encoder> Hub<E> {
     /// Takes a session whose connection is full out of step with the audience of `index`.
     fn stall_in_batch(
         &mut self,
-        member: SessionIndex,
+        member: Member,
         index: WorkIndex,
         telling: Telling,
         sent_bytes: usize,
     ) {
+        let member = self.sessions.index_of(member);
         let place = self.keep_rest_of_batch(member, index, telling, 0, sent_bytes);
         self.begin_transfers(member, index, telling, place);
         self.block(member);
@@ -484,7 +537,9 @@ impl<E: Encoder> Hub<E> {
                 work.verdicts.is_empty() && self.settings.policy(topic.policy).interval.is_zero();
             let form = if is_next { Form::Short } else { Form::Full };
             let delta = (telling == Telling::Deltas).then(|| work.delta_of(begun.step)).flatten();
-            Some(LargeRest { form, delta, ..rest })
+            let options = self.audiences.at(work.audience).key.options;
+            let progress = self.options.at(options).progress_in_order();
+            Some(LargeRest { form, delta, progress, ..rest })
         };
         let large = is_large.then(rest).flatten();
         let outgoing = self.sessions.at_mut(member).outgoing.get_or_insert_default();
@@ -509,6 +564,7 @@ impl<E: Encoder> Hub<E> {
             number: topic.number,
             publication: publication.clone(),
             form,
+            progress: Progress::Unknown,
             delta: None,
             sent_bytes,
         })
@@ -570,7 +626,7 @@ impl<E: Encoder> Hub<E> {
         self.audiences.at_mut(audience).members.swap(one, other);
         for slot in [one, other] {
             let member = self.audiences.at(audience).members[slot];
-            let session = self.sessions.at_mut(member);
+            let session = self.sessions.of_member_mut(member);
             let at = session.position_of(audience).expect("a member knows its audience");
             if session.memberships[at].slot().is_some() {
                 session.memberships[at].step_in(slot);

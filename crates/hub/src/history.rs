@@ -18,6 +18,8 @@ pub(crate) struct History {
     bytes: usize,
     /// Delivery number of the newest publication that was dropped; 0 before any was.
     dropped_through: u64,
+    /// A timer is set for when the oldest will be too old.
+    pub is_timed: bool,
 }
 
 /// Where a reader stands that took everything up to some delivery number.
@@ -62,6 +64,13 @@ impl History {
             }
             self.drop_oldest();
         }
+    }
+
+    /// When the oldest will be too old, if it then goes.
+    pub(crate) fn oldest_goes_ms(&self, policy: &TopicPolicy) -> Option<u64> {
+        let age_ms = u64::try_from(policy.history_age?.as_millis()).ok()?;
+        let oldest = self.oldest().filter(|_| self.kept.len() > usize::from(policy.retain))?;
+        Some(oldest.unix_ms().saturating_add(age_ms).saturating_add(1))
     }
 
     /// Forgets everything: what follows does not join on to it. `delivery` told the readers so.

@@ -1,14 +1,18 @@
 //! The home side of topics: what the backbone kept goes to this shard's readers and to the shards
 //! that follow.
 
+use std::num::NonZeroU32;
+
 use model::{Moment, Position, Publication, Selector, Sequence, TopicName};
 use smallvec::SmallVec;
 
 use crate::encoder::Encoder;
+use crate::history::History;
 use crate::hub::Hub;
-use crate::index::{ShardIndex, TopicIndex};
-use crate::mail::{HubMail, TopicState};
+use crate::index::{ShardIndex, Slot, TopicIndex};
+use crate::mail::{HubMail, TopicNumber, TopicState};
 use crate::topic::Follower;
+use crate::walk::{Errand, Walk};
 
 /// A follower whose mailbox was full, and the last sequence that it got.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +20,14 @@ pub(crate) struct Lapped {
     shard: ShardIndex,
     topic: TopicIndex,
     after: Sequence,
+}
+
+/// How far another shard was told of the topics at home here that its pattern selects.
+#[derive(Debug)]
+pub(crate) struct Introducing {
+    walk: Walk,
+    /// The wish that is answered.
+    serial: u64,
 }
 
 /// Topics in one piece of an answer to `FollowSelector`.
@@ -42,10 +54,11 @@ impl<E: Encoder> Hub<E> {
     ) {
         let index = self.find_or_make_topic(name);
         let policy = self.policy(self.topics.at(index).policy).clone();
-        let topic = self.topics.at_mut(index);
         for publication in newest {
-            topic.history.get_or_insert_default().push(0, publication, &policy, now);
+            let push = |history: &mut History| history.push(0, publication, &policy, now);
+            self.topics.change_history(index, push);
         }
+        self.watch_age(index, now);
         self.take_home(index, position, position.sequence);
     }
 
@@ -62,6 +75,7 @@ impl<E: Encoder> Hub<E> {
         if !self.topics.at(index).is_live {
             self.take_home(index, position, before);
         }
+        self.take_epoch(index, &position.epoch);
         if before == Sequence::START {
             self.tell_interested(index);
         }
@@ -72,10 +86,11 @@ impl<E: Encoder> Hub<E> {
     /// Makes a topic live at its home: it gets its number, and askers get its state.
     fn take_home(&mut self, index: TopicIndex, position: &Position, head: Sequence) {
         let epoch = self.topics.intern_epoch(&position.epoch);
-        let number =
-            index.0 * u32::from(self.settings.shard_count) + u32::from(self.settings.shard.0);
+        let number = index.0.place() * u32::from(self.settings.shard_count)
+            + u32::from(self.settings.shard.0);
         let topic = self.topics.at_mut(index);
         (topic.epoch, topic.number, topic.head) = (epoch, number, head);
+        topic.home_generation = index.0.generation().get();
         self.go_live(index);
         for (shard, serial) in self.askers.remove(&index).unwrap_or_default() {
             self.add_follower(index, shard, Some(serial));
@@ -109,7 +124,7 @@ impl<E: Encoder> Hub<E> {
     fn tell_followers(&mut self, index: TopicIndex, publication: &Publication) {
         let topic = self.topics.at(index);
         for follower in topic.followers.iter().filter(|follower| !follower.is_lapped) {
-            let (number, publication) = (topic.number, publication.clone());
+            let (number, publication) = (topic.home_number(), publication.clone());
             self.mail.push_back((follower.shard, HubMail::Deliver { number, publication }));
         }
     }
@@ -122,7 +137,7 @@ impl<E: Encoder> Hub<E> {
             HubMail::FollowSelector { selector, serial } => {
                 self.handle_follow_selector(from, selector, serial);
             }
-            HubMail::UnfollowSelector(selector) => self.remote_interests.remove(&selector, from),
+            HubMail::UnfollowSelector(selector) => self.handle_unfollow_selector(from, selector),
             HubMail::Topic(state) => self.handle_topic(*state, now),
             HubMail::Selected { selector, serial, topics, is_last } => {
                 self.handle_selected(&selector, serial, topics, is_last, now);
@@ -130,13 +145,18 @@ impl<E: Encoder> Hub<E> {
             HubMail::Deliver { number, publication } => {
                 self.handle_delivery(number, publication, now);
             }
+            HubMail::Epoch { number, epoch } => {
+                if let Some(index) = self.topics.find_number(number) {
+                    self.take_epoch(index, &epoch);
+                }
+            }
             HubMail::Tail { number, publications, head } => {
                 self.handle_tail(number, publications, head, now);
             }
         }
     }
 
-    fn handle_follow(&mut self, from: ShardIndex, name: &TopicName, serial: u32) {
+    fn handle_follow(&mut self, from: ShardIndex, name: &TopicName, serial: u64) {
         let is_new = self.topics.find(name.as_str()).is_none();
         let index = self.find_or_make_topic(name);
         if is_new {
@@ -161,40 +181,67 @@ impl<E: Encoder> Hub<E> {
             self.add_follower(index, from, None);
             return;
         }
-        self.topics.at_mut(index).followers.retain(|follower| follower.shard != from);
+        self.drop_follower(index, from);
         if let Some(askers) = self.askers.get_mut(&index) {
             askers.retain(|(asker, _)| *asker != from);
         }
-        self.lapped.retain(|lapped| lapped.topic != index || lapped.shard != from);
         self.forget_if_unused(index);
     }
 
-    fn handle_follow_selector(&mut self, from: ShardIndex, selector: Selector, serial: u32) {
+    fn handle_follow_selector(&mut self, from: ShardIndex, selector: Selector, serial: u64) {
         self.remote_interests.insert(&selector, from);
-        let own = self.settings.shard;
-        let selected: Vec<TopicIndex> = self
-            .revealed_by(&selector)
-            .into_iter()
-            .filter(|index| self.home_of(&self.topics.at(*index).name) == own)
-            .collect();
-        let mut pieces = selected.chunks(SELECTED_PIECE).peekable();
-        if pieces.peek().is_none() {
-            let mail = HubMail::Selected { selector, serial, topics: Vec::new(), is_last: true };
-            self.mail.push_back((from, mail));
-            return;
+        let introducing = Introducing { walk: Walk::of(&[&selector]), serial };
+        self.introducing.insert((from, selector.clone()), introducing);
+        self.begin_errand(Errand::Introduce(from, selector));
+    }
+
+    fn handle_unfollow_selector(&mut self, from: ShardIndex, selector: Selector) {
+        self.remote_interests.remove(&selector, from);
+        self.introducing.remove(&(from, selector));
+    }
+
+    /// Answers whether the other shard was told of all topics, or wants to hear of no more.
+    pub(crate) fn go_on_introducing(
+        &mut self,
+        to: ShardIndex,
+        selector: &Selector,
+        steps: &mut usize,
+    ) -> bool {
+        let key = (to, selector.clone());
+        let Some(mut introducing) = self.introducing.remove(&key) else { return true };
+        let mut found = Vec::new();
+        let is_done = self.find_next(&mut introducing.walk, steps, &mut found);
+        found.retain(|index| self.is_home_of(&self.topics.at(*index).name));
+        let mut pieces = found.chunks(SELECTED_PIECE).peekable();
+        if pieces.peek().is_none() && is_done {
+            self.tell_selected(to, selector, introducing.serial, Vec::new(), true);
         }
         while let Some(piece) = pieces.next() {
             let topics = piece.iter().map(|index| self.state_of(*index)).collect();
             for index in piece {
-                if self.has_follower(*index, from) {
-                    continue;
+                if !self.has_follower(*index, to) {
+                    self.note_follower(*index, to);
                 }
-                self.note_follower(*index, from);
             }
-            let is_last = pieces.peek().is_none();
-            let mail = HubMail::Selected { selector: selector.clone(), serial, topics, is_last };
-            self.mail.push_back((from, mail));
+            let is_last = is_done && pieces.peek().is_none();
+            self.tell_selected(to, selector, introducing.serial, topics, is_last);
         }
+        if !is_done {
+            self.introducing.insert(key, introducing);
+        }
+        is_done
+    }
+
+    fn tell_selected(
+        &mut self,
+        to: ShardIndex,
+        selector: &Selector,
+        serial: u64,
+        topics: Vec<TopicState>,
+        is_last: bool,
+    ) {
+        let mail = HubMail::Selected { selector: selector.clone(), serial, topics, is_last };
+        self.mail.push_back((to, mail));
     }
 
     fn has_follower(&self, index: TopicIndex, shard: ShardIndex) -> bool {
@@ -202,13 +249,23 @@ impl<E: Encoder> Hub<E> {
     }
 
     fn note_follower(&mut self, index: TopicIndex, shard: ShardIndex) {
-        let followers = &mut self.topics.at_mut(index).followers;
-        followers.retain(|follower| follower.shard != shard);
-        followers.push(Follower { shard, is_lapped: false });
-        self.lapped.retain(|lapped| lapped.topic != index || lapped.shard != shard);
+        self.drop_follower(index, shard);
+        self.topics.at_mut(index).followers.push(Follower { shard, is_lapped: false });
     }
 
-    fn add_follower(&mut self, index: TopicIndex, shard: ShardIndex, serial: Option<u32>) {
+    fn drop_follower(&mut self, index: TopicIndex, shard: ShardIndex) {
+        let mut was_lapped = false;
+        self.topics.at_mut(index).followers.retain(|follower| {
+            let is_it = follower.shard == shard;
+            was_lapped |= is_it && follower.is_lapped;
+            !is_it
+        });
+        if was_lapped {
+            self.lapped.retain(|lapped| lapped.topic != index || lapped.shard != shard);
+        }
+    }
+
+    fn add_follower(&mut self, index: TopicIndex, shard: ShardIndex, serial: Option<u64>) {
         self.note_follower(index, shard);
         let state = Box::new(TopicState { serial, ..self.state_of(index) });
         self.mail.push_back((shard, HubMail::Topic(state)));
@@ -220,10 +277,11 @@ impl<E: Encoder> Hub<E> {
         TopicState {
             serial: None,
             topic: topic.name.clone(),
-            number: topic.number,
+            number: topic.home_number(),
             epoch: self.topics.epoch(topic.epoch).clone(),
             head: topic.newest_known(),
             history: kept.chain(topic.withheld()).cloned().collect(),
+            lateness: topic.lateness(),
         }
     }
 
@@ -231,7 +289,7 @@ impl<E: Encoder> Hub<E> {
     /// once there is room; any other mail the caller must keep and send later, in order.
     pub fn handle_mail_refused(&mut self, shard: ShardIndex, mail: &HubMail) {
         let HubMail::Deliver { number, publication } = mail else { return };
-        let topic = TopicIndex(number / u32::from(self.settings.shard_count));
+        let Some(topic) = self.topic_at_home(*number) else { return };
         let Some(known) = self.topics.get_mut(topic) else { return };
         let follower = known.followers.iter_mut().find(|follower| follower.shard == shard);
         if let Some(follower) = follower.filter(|follower| !follower.is_lapped) {
@@ -247,11 +305,11 @@ impl<E: Encoder> Hub<E> {
             self.lapped.iter().partition(|lapped| lapped.shard == shard);
         self.lapped = kept;
         for lapped in served {
-            let topic = self.topics.at_mut(lapped.topic);
+            let Some(topic) = self.topics.get_mut(lapped.topic) else { continue };
             let history = topic.history.iter().flat_map(|history| history.after(lapped.after));
             let withheld = topic.withheld().filter(|it| it.sequence() > lapped.after);
             let publications = history.chain(withheld).cloned().collect();
-            let (number, head) = (topic.number, topic.newest_known());
+            let (number, head) = (topic.home_number(), topic.newest_known());
             for follower in topic.followers.iter_mut().filter(|follower| follower.shard == shard) {
                 follower.is_lapped = false;
             }
@@ -264,7 +322,13 @@ impl<E: Encoder> Hub<E> {
         !self.lapped.is_empty()
     }
 
-    fn handle_delivery(&mut self, number: u32, publication: Publication, now: Moment) {
+    /// The topic at home here that other shards know by `number`.
+    fn topic_at_home(&self, number: TopicNumber) -> Option<TopicIndex> {
+        let place = number.number / u32::from(self.settings.shard_count);
+        Some(TopicIndex(Slot::of(place, NonZeroU32::new(number.generation)?)))
+    }
+
+    fn handle_delivery(&mut self, number: TopicNumber, publication: Publication, now: Moment) {
         let Some(index) = self.topics.find_number(number) else { return };
         if publication.sequence() > self.topics.at(index).newest_known() {
             self.take_publication(index, publication, now);
@@ -273,7 +337,7 @@ impl<E: Encoder> Hub<E> {
 
     pub(crate) fn handle_tail(
         &mut self,
-        number: u32,
+        number: TopicNumber,
         publications: Vec<Publication>,
         head: Sequence,
         now: Moment,

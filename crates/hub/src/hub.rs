@@ -1,33 +1,38 @@
 //! The hub itself: its parts, its sessions, and what an operator may ask it.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
 use model::{
-    Conflation, Event, Limits, Moment, PolicyRule, Position, Publication, Rates, Refusal, Selector,
-    Sequence, SubscribeOptions, SubscribedTopic, TopicName, TopicPolicy,
+    Conflation, Event, Limits, Moment, PolicyRule, Position, Publication, RandomState, Rates,
+    Refusal, Selector, Sequence, SubscribeOptions, SubscribedTopic, TopicName, TopicPolicy,
 };
 
 use crate::ahead::Ahead;
+use crate::attach::Attaching;
 use crate::audience::AudienceTable;
 use crate::delivery::RecentDeliveries;
+#[cfg(feature = "checks")]
+use crate::delivery::What;
 use crate::delta::Bases;
-use crate::encoder::{Encoder, EncodingIndex, Record};
+use crate::encoder::{Encoder, EncodingIndex, Outlet, Progress, Record, Sent};
 use crate::flush::Flush;
 use crate::history::History;
-use crate::home::Lapped;
+use crate::home::{Introducing, Lapped};
 use crate::index::{AudienceIndex, SessionIndex, ShardIndex, TopicIndex, home_shard};
 use crate::mail::HubMail;
 use crate::options::OptionsTable;
 use crate::page::PageWanted;
 use crate::reader::Interest;
+use crate::renewal::Renewal;
 use crate::selector_tree::SelectorTree;
 use crate::session::{Membership, Session, SessionTable};
-use crate::subscribe::PendingJoin;
+use crate::subscribe::Joins;
 use crate::throttle::Throttle;
 use crate::timers::Timers;
 use crate::topic::{EpochIndex, PolicyIndex, Topic, TopicTable};
+use crate::walk::{Errands, Walk};
 
 /// What a hub is told at its start.
 #[derive(Clone, Debug)]
@@ -97,6 +102,23 @@ pub struct Counters {
     pub lapped_sessions: u64,
     /// Times that a follower shard had to be sent history because its mailbox was full.
     pub lapped_followers: u64,
+    /// The most bytes of answers that ever waited for one session's connection.
+    pub answers_bytes_peak: u64,
+}
+
+impl Counters {
+    fn note_answers(&mut self, bytes: usize) {
+        self.answers_bytes_peak = self.answers_bytes_peak.max(bytes as u64);
+    }
+}
+
+/// Topics by name, as far as was looked in one go.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listing {
+    /// What was found.
+    pub topics: Vec<(TopicName, Position)>,
+    /// After which name to go on, if there may be more.
+    pub next: Option<TopicName>,
 }
 
 /// Who gets what, and when, on one shard.
@@ -120,12 +142,19 @@ pub struct Hub<E: Encoder> {
     /// What other shards asked this one to tell of.
     pub(crate) remote_interests: SelectorTree<ShardIndex>,
     /// Sessions that wait for their audience's topics.
-    pub(crate) joins: HashMap<AudienceIndex, Vec<PendingJoin>, RandomState>,
+    pub(crate) joins: HashMap<AudienceIndex, Joins, RandomState>,
+    /// Audiences that do not read all topics yet that their patterns select.
+    pub(crate) attaching: HashMap<AudienceIndex, Attaching, RandomState>,
+    /// Audiences that are closed and stand among the readers of topics still.
+    pub(crate) detaching: HashMap<AudienceIndex, Walk, RandomState>,
+    /// Other shards that are being told of the topics at home here that a pattern of theirs selects.
+    pub(crate) introducing: HashMap<(ShardIndex, Selector), Introducing, RandomState>,
+    pub(crate) errands: Errands,
     /// Shards that asked for topics at home here before those were live.
-    pub(crate) askers: HashMap<TopicIndex, Vec<(ShardIndex, u32)>, RandomState>,
+    pub(crate) askers: HashMap<TopicIndex, Vec<(ShardIndex, u64)>, RandomState>,
     pub(crate) lapped: Vec<Lapped>,
     /// How many `Follow` were sent.
-    pub(crate) follows: u32,
+    pub(crate) follows: u64,
     pub(crate) flush: Flush,
     /// What audiences with deltas were told last.
     pub(crate) bases: HashMap<AudienceIndex, Bases, RandomState>,
@@ -142,14 +171,19 @@ pub struct Hub<E: Encoder> {
     pub(crate) closing: VecDeque<(SessionIndex, Refusal)>,
     pub(crate) pages: VecDeque<PageWanted>,
     /// How many pages were asked for.
-    pub(crate) pages_asked: u32,
+    pub(crate) pages_asked: u64,
+    pub(crate) renewal: Renewal,
+    /// The topic at which shedding histories goes on, while a round of that is under way.
+    pub(crate) shedding: Option<u32>,
     pub(crate) counters: Counters,
+    pub(crate) work: Cell<u64>,
 }
 
 impl<E: Encoder> Hub<E> {
     /// An empty hub.
     pub fn new(options: HubOptions, encoder: E) -> Self {
         let limits = &options.limits;
+        let steps_per_turn = limits.attached_per_turn.max(1);
         let deliveries =
             RecentDeliveries::new(limits.recent_deliveries_max, limits.recent_deliveries_bytes_max);
         Self {
@@ -169,6 +203,10 @@ impl<E: Encoder> Hub<E> {
             interests: HashMap::default(),
             remote_interests: SelectorTree::default(),
             joins: HashMap::default(),
+            attaching: HashMap::default(),
+            detaching: HashMap::default(),
+            introducing: HashMap::default(),
+            errands: Errands::new(steps_per_turn),
             askers: HashMap::default(),
             lapped: Vec::new(),
             follows: 0,
@@ -181,11 +219,28 @@ impl<E: Encoder> Hub<E> {
             asks: VecDeque::new(),
             ahead: Ahead::default(),
             taken_away: Vec::new(),
+            renewal: Renewal::default(),
+            shedding: None,
             closing: VecDeque::new(),
             pages: VecDeque::new(),
             pages_asked: 0,
             counters: Counters::default(),
+            work: Cell::new(0),
         }
+    }
+
+    /// What turns records into messages, to be changed.
+    pub fn encoder_mut(&mut self) -> &mut E {
+        &mut self.encoder
+    }
+
+    /// Steps taken so far in loops over what peers choose the number of: selectors, topics, readers, deliveries.
+    pub fn work(&self) -> u64 {
+        self.work.get()
+    }
+
+    pub(crate) fn note_work(&self, steps: usize) {
+        self.work.set(self.work.get() + steps as u64);
     }
 
     /// Opens a session whose connection the caller names `link`.
@@ -240,9 +295,15 @@ impl<E: Encoder> Hub<E> {
         }
         let audiences: Vec<AudienceIndex> =
             known.memberships.iter().map(|membership| membership.audience).collect();
-        for audience in audiences {
+        // The last first: so the others keep their places.
+        for audience in audiences.into_iter().rev() {
             self.leave(session, audience);
         }
+    }
+
+    /// Hears what time it is, before anything that happens then.
+    pub fn handle_time(&mut self, now: Moment) {
+        self.now = now;
     }
 
     /// Forgets a session. Its index may be given to another one.
@@ -255,19 +316,47 @@ impl<E: Encoder> Hub<E> {
 
     /// Tells a session something, in order with everything it was told before.
     pub fn tell(&mut self, session: SessionIndex, event: &Event) {
+        self.tell_with(session, event, Progress::Unknown);
+    }
+
+    /// The same, and from where the session could go on after it.
+    pub(crate) fn tell_with(&mut self, session: SessionIndex, event: &Event, progress: Progress) {
         let Some(known) = self.sessions.get_mut(session) else { return };
         let outgoing = known.outgoing.get_or_insert_default();
         let mut message = self.encoder.begin(known.encoding, &mut outgoing.bytes);
-        self.encoder.append(&mut message, Record::Event(event), &mut outgoing.bytes);
+        self.encoder.append(&mut message, Record::Event(event), progress, &mut outgoing.bytes);
         self.encoder.finish(message, &mut outgoing.bytes);
+        self.counters.note_answers(outgoing.bytes.len());
         self.flush.queue(session, known);
     }
 
     /// Sends a session whole messages that the caller made, such as a ping.
     pub fn tell_bytes(&mut self, session: SessionIndex, messages: &[u8]) {
         let Some(known) = self.sessions.get_mut(session) else { return };
-        known.outgoing.get_or_insert_default().bytes.extend_from_slice(messages);
+        let outgoing = known.outgoing.get_or_insert_default();
+        outgoing.bytes.extend_from_slice(messages);
+        self.counters.note_answers(outgoing.bytes.len());
         self.flush.queue(session, known);
+    }
+
+    /// Sends a session's answers before its turn comes, as far as its connection takes them.
+    pub fn send_answers(&mut self, session: SessionIndex, outlet: &mut impl Outlet) {
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        let Some(outgoing) = &mut known.outgoing else { return };
+        if known.is_blocked || outgoing.large.is_some() || outgoing.bytes.is_empty() {
+            return;
+        }
+        let is_full = match outlet.send(known.link, &outgoing.bytes) {
+            Sent::Taken(bytes) => {
+                outgoing.bytes.drain(..bytes);
+                !outgoing.bytes.is_empty()
+            }
+            Sent::Closed => true,
+        };
+        // What else that means for it, its turn tells.
+        if is_full {
+            self.block(session);
+        }
     }
 
     /// Bytes of answers that wait for a session's connection.
@@ -359,38 +448,56 @@ impl<E: Encoder> Hub<E> {
         history.into_iter().flat_map(move |history| history.after(sequence)).chain(withheld)
     }
 
+    /// The sequences of a topic that are among the recent deliveries, oldest first.
+    #[cfg(feature = "checks")]
+    pub fn recent(&self, topic: &TopicName) -> impl Iterator<Item = Sequence> {
+        let index = self.topics.find(topic.as_str());
+        let numbers = self.deliveries.oldest()..=self.deliveries.newest();
+        let recent = numbers.filter_map(|number| self.deliveries.get(number));
+        recent.filter_map(move |delivery| match &delivery.what {
+            What::Publication(publication) if Some(delivery.topic) == index => {
+                Some(publication.sequence())
+            }
+            _ => None,
+        })
+    }
+
     /// The published topics at home here that `selector` selects and that come after `after`, by
-    /// name, at most `limit`.
-    pub fn list(
-        &self,
-        selector: &Selector,
-        after: Option<&TopicName>,
-        limit: usize,
-    ) -> Vec<(TopicName, Position)> {
+    /// name, at most `limit`, of as many as may be looked at in one go.
+    pub fn list(&self, selector: &Selector, after: Option<&TopicName>, limit: usize) -> Listing {
+        const STEPS_MAX: usize = 1_024;
         let prefix = selector.literal_prefix().trim_end_matches('/');
         let from = after.map_or(prefix, |name| name.as_str().max(prefix));
-        self.topics
-            .revealed_from(from)
-            .take_while(|(name, _)| name.as_str().starts_with(prefix))
-            .filter(|(name, _)| {
-                after.is_none_or(|after| *name > after)
-                    && selector.matches(name.as_str())
-                    && self.home_of(name) == self.settings.shard
-            })
-            .take(limit)
-            .map(|(name, index)| (name.clone(), self.position(self.topics.at(index))))
-            .collect()
+        let names = self.topics.revealed_from(from);
+        let mut names = names.take_while(|(name, _)| name.as_str().starts_with(prefix));
+        let mut listing = Listing::default();
+        for _ in 0..STEPS_MAX {
+            if listing.topics.len() == limit {
+                break;
+            }
+            let Some((name, index)) = names.next() else {
+                listing.next = None;
+                break;
+            };
+            self.note_work(1);
+            listing.next = Some(name.clone());
+            let is_listed = after.is_none_or(|after| name > after)
+                && selector.matches(name.as_str())
+                && self.home_of(name) == self.settings.shard;
+            if is_listed {
+                listing.topics.push((name.clone(), self.position(self.topics.at(index))));
+            }
+        }
+        listing
     }
 
     /// Counters and gauges.
     pub fn counters(&self) -> Counters {
-        let history_bytes =
-            self.topics.iter().filter_map(|t| t.history.as_ref()).map(|h| h.bytes() as u64).sum();
         Counters {
             sessions: self.sessions.len() as u64,
             audiences: self.audiences.len() as u64,
             topics: self.topics.len() as u64,
-            history_bytes,
+            history_bytes: self.topics.history_bytes(),
             recent_bytes: self.deliveries.bytes() as u64,
             stalled_sessions: self.stalled.len() as u64,
             ..self.counters
@@ -456,13 +563,13 @@ impl<E: Encoder> Hub<E> {
         self.topics.insert(Topic {
             name: name.clone(),
             number: 0,
+            home_generation: 0,
             epoch: EpochIndex(0),
             policy,
             follow_serial: 0,
             is_live: false,
             head: Sequence::START,
             newest_delivery: 0,
-            since: self.deliveries.newest(),
             history: None,
             rare: None,
             readers: Default::default(),

@@ -1,6 +1,11 @@
-//! Small numbers that name things inside one shard: four bytes instead of a pointer.
+//! Small numbers that name things inside one shard instead of pointers.
+//!
+//! What comes and goes by itself (sessions, topics, works) is named by a place and a generation: the name
+//! of one that is gone finds nothing, also when its place was given to another. Audiences and options
+//! are counted by those who hold them, and go with the last one, so that a bare place is enough.
 
 use std::hash::BuildHasher;
+use std::num::NonZeroU32;
 
 use foldhash::fast::FixedState;
 use model::TopicName;
@@ -11,13 +16,59 @@ use crate::chunks::Chunks;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardIndex(pub u16);
 
-/// A session's place in its hub. Used again after the session is closed.
+/// A place in a table and a generation of it: the name of one value, never given to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionIndex(pub u32);
+pub(crate) struct Slot {
+    place: u32,
+    generation: NonZeroU32,
+}
 
-/// A topic's place in its hub.
+impl Slot {
+    /// The bare place. It names something only while whoever keeps it knows that the value is there.
+    pub(crate) fn place(self) -> u32 {
+        self.place
+    }
+
+    pub(crate) fn generation(self) -> NonZeroU32 {
+        self.generation
+    }
+
+    /// The name that the place and the generation of another shard's topic stand for.
+    pub(crate) fn of(place: u32, generation: NonZeroU32) -> Self {
+        Self { place, generation }
+    }
+}
+
+/// A session of a hub. The index of a closed session names no other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct TopicIndex(pub u32);
+pub struct SessionIndex(pub(crate) Slot);
+
+/// A session as its audiences list it: it takes itself out of them before its place is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member(u32);
+
+impl SessionIndex {
+    pub(crate) fn member(self) -> Member {
+        Member(self.0.place())
+    }
+}
+
+impl Member {
+    pub(crate) fn place(self) -> u32 {
+        self.0
+    }
+}
+
+/// A topic of a hub. The index of a forgotten topic names no other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct TopicIndex(pub Slot);
+
+impl TopicIndex {
+    /// The name that every topic in its place would have if there were no generations: what the tests plant.
+    pub(crate) fn of_place(self) -> Self {
+        Self(Slot::of(self.0.place(), NonZeroU32::MIN))
+    }
+}
 
 /// An audience's place in its hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,7 +89,93 @@ pub fn home_shard_of(name: &str, shard_count: u16) -> ShardIndex {
     ShardIndex((hash % u64::from(shard_count)) as u16)
 }
 
-/// Values in slots that are used again, addressed by a four-byte index.
+/// Values that come and go by themselves: each has a name of its own, while places are used again.
+#[derive(Debug)]
+pub(crate) struct SlotMap<T> {
+    values: Chunks<T>,
+    /// Of each place, the generation that is there, or that comes next.
+    generations: Chunks<NonZeroU32>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+impl<T> Default for SlotMap<T> {
+    fn default() -> Self {
+        let (values, generations) = (Chunks::default(), Chunks::default());
+        Self { values, generations, free: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> SlotMap<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> Slot {
+        let end = || u32::try_from(self.values.end()).expect("fewer than 2^32 slots");
+        let place = self.free.pop().unwrap_or_else(end);
+        let generation = match self.generations.get(place as usize) {
+            Some(generation) => *generation,
+            None => {
+                self.generations.put(place as usize, NonZeroU32::MIN);
+                NonZeroU32::MIN
+            }
+        };
+        self.values.put(place as usize, value);
+        self.len += 1;
+        Slot { place, generation }
+    }
+
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<T> {
+        let generation = self.generation_of(slot)?;
+        let value = self.values.take(slot.place as usize)?;
+        self.len -= 1;
+        // A place that had all its generations is not used again.
+        if let Some(next) = generation.checked_add(1) {
+            self.generations.put(slot.place as usize, next);
+            self.free.push(slot.place);
+        }
+        Some(value)
+    }
+
+    fn generation_of(&self, slot: Slot) -> Option<NonZeroU32> {
+        let generation = *self.generations.get(slot.place as usize)?;
+        (generation == slot.generation).then_some(generation)
+    }
+
+    pub(crate) fn get(&self, slot: Slot) -> Option<&T> {
+        self.generation_of(slot)?;
+        self.values.get(slot.place as usize)
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+        self.generation_of(slot)?;
+        self.values.get_mut(slot.place as usize)
+    }
+
+    /// One more than the greatest place that was ever in use.
+    pub(crate) fn end(&self) -> usize {
+        self.values.end()
+    }
+
+    /// The value at a place, for whoever knows that it is there.
+    pub(crate) fn get_at(&self, place: u32) -> Option<&T> {
+        self.values.get(place as usize)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn get_at_mut(&mut self, place: u32) -> Option<&mut T> {
+        self.values.get_mut(place as usize)
+    }
+
+    /// The name of the value at a place, for whoever knows that it is there.
+    pub(crate) fn slot_at(&self, place: u32) -> Option<Slot> {
+        let generation = *self.generations.get(place as usize)?;
+        Some(Slot { place, generation })
+    }
+}
+
+/// Values that somebody counts: a place is free, and may be used again, once nobody holds it.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     values: Chunks<T>,
@@ -76,12 +213,47 @@ impl<T> Slots<T> {
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.values.get_mut(index as usize)
     }
+}
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        self.values.iter_mut().map(|(index, value)| (index as u32, value))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_never_given_to_another_value() {
+        let mut map = SlotMap::default();
+        let mut gone = Vec::new();
+        for value in 0..1_000 {
+            let slot = map.insert(value);
+            assert_eq!((slot.place(), map.get(slot)), (0, Some(&value)));
+            assert_eq!(map.remove(slot), Some(value));
+            gone.push(slot);
+        }
+        let last = map.insert(1_000);
+        for slot in gone {
+            assert_eq!(map.get(slot), None);
+            assert_eq!(map.remove(slot), None);
+        }
+        assert_eq!((map.get(last), map.len()), (Some(&1_000), 1));
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.values.iter().map(|(index, value)| (index as u32, value))
+    #[test]
+    fn a_place_that_had_all_its_generations_is_not_used_again() {
+        let mut map = SlotMap::default();
+        let first = map.insert(1);
+        map.remove(first);
+        map.generations.put(0, NonZeroU32::MAX);
+        let last = map.insert(2);
+        assert_eq!(map.remove(last), Some(2));
+        let next = map.insert(3);
+        assert_eq!((next.place(), map.get(first), map.get(last)), (1, None, None));
+        assert_eq!(map.len(), 1);
+    }
+
+    /// What `generations` keeps for each place: all that a session, a topic or a work costs more for a name of its own.
+    #[test]
+    fn a_generation_costs_four_bytes() {
+        assert_eq!(size_of::<Option<NonZeroU32>>(), 4);
+        assert_eq!(size_of::<Option<SessionIndex>>(), 8);
     }
 }

@@ -1,5 +1,6 @@
 //! Sessions that are behind: telling them, telling the operator, and taking topics from them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use model::{Conflation, Event, Selector, TopicName, Unsubscribe};
@@ -8,6 +9,8 @@ use crate::delivery::{Delivery, What};
 use crate::encoder::Encoder;
 use crate::hub::Hub;
 use crate::index::{SessionIndex, TopicIndex};
+use crate::replay::Replay;
+use crate::selector_tree::SelectorTree;
 
 /// A session that is behind, for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,9 +68,8 @@ impl<E: Encoder> Hub<E> {
         for delivery in self.lacking(index) {
             let What::Publication(publication) = &delivery.what else { continue };
             if described.topic.is_none() {
-                let reads = session.memberships.iter().map(|membership| membership.audience);
                 let topic = self.topics.at(delivery.topic);
-                let audience = reads.into_iter().find(|audience| self.is_read_by(topic, *audience));
+                let audience = session.audience_reading(topic);
                 let mode = audience.map(|audience| self.conflation_of(audience, delivery.topic));
                 described.lag_ms = self.now.unix_ms.saturating_sub(publication.unix_ms());
                 described.topic = Some((topic.name.clone(), mode.unwrap_or_default()));
@@ -87,11 +89,10 @@ impl<E: Encoder> Hub<E> {
         (first..=newest.min(first + LOOKED_AT_MAX)).filter_map(move |number| {
             let delivery = self.deliveries.get(number)?;
             let topic = self.topics.get(delivery.topic)?;
-            let lacks = session.memberships.iter().any(|membership| {
-                membership.cursor().is_some_and(|cursor| cursor < number)
-                    && self.is_read_by(topic, membership.audience)
-            });
-            lacks.then_some(delivery)
+            self.note_work(1);
+            let at = session.position_of(session.audience_reading(topic)?)?;
+            let cursor = session.memberships[at].cursor()?;
+            (cursor < number).then_some(delivery)
         })
     }
 
@@ -116,7 +117,7 @@ impl<E: Encoder> Hub<E> {
             }
             return;
         }
-        if was_told || session.replay.is_some() {
+        if was_told || session.replay.as_deref().is_some_and(Replay::has_topics) {
             return;
         }
         let lag = self.lag_of(index);
@@ -126,17 +127,46 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Takes a topic from a session that lags too far behind: it reads the selectors no more under which
-    /// it read the topic, and is told so.
-    pub(crate) fn take_away(&mut self, index: SessionIndex, topic: TopicIndex) {
-        let Some(name) = self.topics.get(topic).map(|topic| topic.name.clone()) else { return };
+    /// Takes topics from sessions that lag too far behind.
+    pub(crate) fn take_topics_away(&mut self) {
+        if self.taken_away.is_empty() {
+            return;
+        }
+        let mut taken = std::mem::take(&mut self.taken_away);
+        taken.sort_unstable();
+        for topics in taken.chunk_by(|(one, _), (other, _)| one == other) {
+            let session = topics[0].0;
+            self.take_away(session, topics.iter().map(|(_, topic)| *topic));
+            let Some(known) = self.sessions.get_mut(session) else { continue };
+            if let Some(replay) = &mut known.replay {
+                replay.is_losing_topics = false;
+            }
+            if !known.is_blocked {
+                self.flush.queue(session, known);
+            }
+        }
+    }
+
+    /// Takes topics from a session that lags too far behind: it reads the selectors no more under which
+    /// it read them, and is told so.
+    fn take_away(&mut self, index: SessionIndex, topics: impl Iterator<Item = TopicIndex>) {
         let Some(session) = self.sessions.get(index) else { return };
         let audiences = session.memberships.iter().map(|membership| membership.audience);
-        let selectors: Vec<Selector> = audiences
+        let selectors: Vec<&Selector> = audiences
             .flat_map(|audience| self.audiences.at(audience).key.selectors.iter())
-            .filter(|selector| selector.matches(name.as_str()))
-            .cloned()
             .collect();
+        let mut tree = SelectorTree::default();
+        for (at, selector) in selectors.iter().enumerate() {
+            tree.insert(selector, at);
+        }
+        self.note_work(selectors.len());
+        let mut taken = BTreeSet::new();
+        for topic in topics.filter_map(|topic| self.topics.get(topic)) {
+            tree.visit_matches(topic.name.as_str(), &mut |at| {
+                taken.insert(at);
+            });
+        }
+        let selectors: Vec<Selector> = taken.into_iter().map(|at| selectors[at].clone()).collect();
         if selectors.is_empty() {
             return;
         }

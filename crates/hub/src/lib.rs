@@ -7,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod afresh;
+mod age;
 mod ahead;
+mod attach;
 mod audience;
 mod batch;
 mod catch_up;
@@ -17,8 +19,10 @@ mod delta;
 mod devices;
 mod encoder;
 mod entity;
+mod faults;
 mod flush;
 mod gate;
+mod grant;
 mod history;
 mod home;
 mod hub;
@@ -26,9 +30,12 @@ mod index;
 mod lag;
 mod mail;
 mod options;
+mod overlap;
 mod page;
 mod payloads;
+mod places;
 mod reader;
+mod renewal;
 mod replay;
 mod requests;
 mod rewind;
@@ -39,22 +46,28 @@ mod shed;
 mod subscribe;
 mod throttle;
 mod timers;
+mod todo;
 mod topic;
 mod transfer;
 mod verdict;
+mod walk;
 mod work;
 
 pub use chunks::Chunks;
 pub use delta::Delta;
 pub use devices::{Device, DevicePlace, Devices};
-pub use encoder::{Encoder, EncodingIndex, Form, Outlet, Piece, Record, Sent};
-pub use hub::{Counters, Hub, HubOptions};
+pub use encoder::{Encoder, EncodingIndex, Form, Outlet, Piece, Progress, Record, Sent};
+#[cfg(feature = "checks")]
+pub use faults::{Fault, plant};
+pub use hub::{Counters, Hub, HubOptions, Listing};
 pub use index::{SessionIndex, ShardIndex, home_shard, home_shard_of};
 pub use lag::SlowSession;
-pub use mail::{HubMail, TopicState};
+pub use mail::{HubMail, TopicNumber, TopicState};
 pub use page::{PageTicket, PageWanted};
 pub use payloads::Payloads;
+pub use renewal::Beyond;
 pub use requests::{
     Accepts, Ask, Outcome, Registration, RequestCounters, RequestMail, RequestOutput, Requests,
 };
 pub use selector_tree::SelectorTree;
+pub use topic::Lateness;

@@ -2,6 +2,16 @@
 
 use model::{Epoch, Publication, Selector, Sequence, TopicName};
 
+use crate::topic::Lateness;
+
+/// What shards call a topic among each other: the number that clients know it by on this node, and which of the
+/// topics it is that had this number one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopicNumber {
+    pub(crate) number: u32,
+    pub(crate) generation: u32,
+}
+
 /// A message from one shard's hub to another's.
 #[derive(Clone, Debug)]
 pub enum HubMail {
@@ -10,7 +20,7 @@ pub enum HubMail {
         /// Which topic.
         topic: TopicName,
         /// The asker's own number for this wish; the answer carries it.
-        serial: u32,
+        serial: u64,
     },
     /// Wants no more of a topic.
     Unfollow(TopicName),
@@ -19,7 +29,7 @@ pub enum HubMail {
         /// The pattern.
         selector: Selector,
         /// The asker's own number for this wish; the answer carries it.
-        serial: u32,
+        serial: u64,
     },
     /// Wants no new topics of a pattern any more.
     UnfollowSelector(Selector),
@@ -30,23 +40,30 @@ pub enum HubMail {
         /// The pattern.
         selector: Selector,
         /// The wish that it answers.
-        serial: u32,
+        serial: u64,
         /// Topics that it selects; those that the asker knows already count as a tail.
         topics: Vec<TopicState>,
         /// Whether this is the last piece.
         is_last: bool,
     },
+    /// The numbering of a followed topic goes on in another epoch.
+    Epoch {
+        /// The topic.
+        number: TopicNumber,
+        /// The epoch.
+        epoch: Epoch,
+    },
     /// A publication of a followed topic.
     Deliver {
-        /// The topic's number.
-        number: u32,
+        /// The topic.
+        number: TopicNumber,
         /// What was published.
         publication: Publication,
     },
     /// What a follower missed while its mailbox was full.
     Tail {
-        /// The topic's number.
-        number: u32,
+        /// The topic.
+        number: TopicNumber,
         /// Oldest first. If it does not join on, the rest is lost.
         publications: Vec<Publication>,
         /// The newest sequence, also if nothing of it is kept.
@@ -58,22 +75,17 @@ pub enum HubMail {
 #[derive(Clone, Debug)]
 pub struct TopicState {
     /// The `Follow` that it answers; `None` when a pattern selected the topic.
-    pub serial: Option<u32>,
+    pub serial: Option<u64>,
     /// Its name.
     pub topic: TopicName,
     /// Its number on this node.
-    pub number: u32,
+    pub number: TopicNumber,
     /// The life of its numbering.
     pub epoch: Epoch,
     /// The newest sequence.
     pub head: Sequence,
     /// What is kept, oldest first; shared, not copied.
     pub history: Vec<Publication>,
-}
-
-impl TopicState {
-    /// Whether a pattern may select it: something was published, or is about to be.
-    pub(crate) fn is_selectable(&self) -> bool {
-        self.head > Sequence::START || self.serial.is_none()
-    }
+    /// How late it was told.
+    pub lateness: Lateness,
 }

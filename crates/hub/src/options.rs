@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use foldhash::fast::RandomState;
-use model::{Conflation, DeltaKind, SubscribeOptions};
+use model::{Conflation, DeltaKind, RandomState, SubscribeOptions};
 
-use crate::encoder::EncodingIndex;
+use crate::encoder::{EncodingIndex, Progress};
 use crate::index::{SessionIndex, Slots};
 
 /// How a subscription is read.
@@ -37,6 +36,14 @@ impl<F> Known<F> {
             && interval.is_zero()
             && *delta == DeltaKind::None
             && filter.is_none()
+    }
+
+    /// From where a reader could go on that is told everything in order.
+    pub(crate) fn progress_in_order(&self) -> Progress {
+        match self.manner.options.is_resumable {
+            true => Progress::InOrder,
+            false => Progress::Unknown,
+        }
     }
 }
 

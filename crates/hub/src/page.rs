@@ -3,16 +3,18 @@
 use model::{AckLevel, Publication, Sequence, TopicName};
 
 use crate::encoder::Encoder;
+use crate::faults::{Fault, is_planted};
 use crate::history::History;
 use crate::hub::Hub;
 use crate::index::{SessionIndex, TopicIndex};
+use crate::replay::ReplayTopic;
 use crate::topic::Topic;
 
 /// The hub's name for one page that it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageTicket {
     session: SessionIndex,
-    serial: u32,
+    serial: u64,
 }
 
 /// Publications that a session needs from the store.
@@ -32,7 +34,7 @@ pub struct PageWanted {
 #[derive(Debug)]
 pub(crate) struct Page {
     pub topic: TopicIndex,
-    serial: u32,
+    serial: u64,
     /// The publications after this one were asked for.
     asked_after: Sequence,
     /// `None` until it arrives.
@@ -40,9 +42,23 @@ pub(crate) struct Page {
 }
 
 impl Page {
+    /// Whether it was asked for to read on with `wanted`: the topic, and nothing left out before it.
+    pub fn is_of(&self, wanted: &ReplayTopic) -> bool {
+        if is_planted(Fault::PageOfAnotherTopic) {
+            return self.topic.of_place() == wanted.topic.of_place();
+        }
+        self.topic == wanted.topic && self.asked_after <= wanted.after
+    }
+
     /// Whether the store said that it keeps nothing after `after`.
     pub fn ends_at(&self, after: Sequence) -> bool {
         self.asked_after == after && self.publications.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// Whether it has publications after `sequence`: all of the store before them is in it.
+    pub fn reaches_beyond(&self, sequence: Sequence) -> bool {
+        let last = self.publications.as_ref().and_then(|publications| publications.last());
+        last.is_some_and(|last| last.sequence() > sequence)
     }
 
     /// The publication at `sequence`, if it is in this page.
@@ -73,7 +89,7 @@ impl<E: Encoder> Hub<E> {
 
     /// Whether publications of a topic after `after` are on disk and not in memory.
     pub(crate) fn is_beyond_memory(&self, topic: &Topic, after: Sequence) -> bool {
-        if !self.is_on_disk(topic) {
+        if !self.is_on_disk(topic) || is_planted(Fault::DiskIsNotAsked) {
             return false;
         }
         let oldest = topic.history.as_deref().and_then(History::oldest);
@@ -88,12 +104,12 @@ impl<E: Encoder> Hub<E> {
         if !self.is_beyond_memory(topic, wanted.after) {
             return;
         }
-        let page = replay.page.as_ref().filter(|page| page.topic == wanted.topic);
+        let page = replay.page_of(&wanted);
         if page.is_some_and(|page| !page.is_read(wanted.after)) {
             return;
         }
         let name = topic.name.clone();
-        self.pages_asked = self.pages_asked.wrapping_add(1);
+        self.pages_asked += 1;
         let serial = self.pages_asked;
         let page = PageTicket { session: index, serial };
         let replay = self.sessions.at_mut(index).replay.as_mut().expect("it has one");

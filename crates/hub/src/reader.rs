@@ -7,17 +7,21 @@ use crate::audience::AudienceKey;
 use crate::delivery::{Delivery, What};
 use crate::encoder::Encoder;
 use crate::entity::EntityIndex;
+use crate::faults::{Fault, is_planted};
+use crate::history::History;
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, TopicIndex};
 use crate::mail::{HubMail, TopicState};
-use crate::subscribe::PendingJoin;
+use crate::places::SmallSet;
+use crate::subscribe::Joins;
+use crate::topic::Topic;
 
 /// A pattern about which this shard asked all others.
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
-    audiences: SmallVec<[AudienceIndex; 2]>,
+    audiences: SmallSet<AudienceIndex>,
     /// The number of the wish; an answer to an older one counts for nothing.
-    serial: u32,
+    serial: u64,
     /// Shards that have not told all they have yet.
     unanswered: u16,
 }
@@ -28,12 +32,15 @@ impl<E: Encoder> Hub<E> {
         let selectors = key.selectors.clone();
         self.options.hold_again(key.options);
         let audience = self.audiences.insert(key);
-        for selector in &selectors {
-            match selector.to_topic() {
-                Some(topic) => self.read_topic(audience, &topic),
-                None => self.read_pattern(audience, selector),
-            }
+        let (names, patterns): (Vec<&Selector>, Vec<&Selector>) =
+            selectors.iter().partition(|selector| !selector.has_wildcard());
+        for name in names.into_iter().filter_map(Selector::to_topic) {
+            self.read_topic(audience, &name);
         }
+        for pattern in &patterns {
+            self.read_pattern(audience, pattern);
+        }
+        self.attach(audience, &patterns);
         audience
     }
 
@@ -44,9 +51,7 @@ impl<E: Encoder> Hub<E> {
             self.ask_for(index);
         }
         let topic = self.topics.at_mut(index);
-        if !topic.readers.contains(&audience) {
-            topic.readers.push(audience);
-        }
+        topic.add_reader(audience);
         if !topic.is_live {
             self.audiences.at_mut(audience).waiting += 1;
         }
@@ -59,25 +64,20 @@ impl<E: Encoder> Hub<E> {
         if home == self.settings.shard {
             self.asks.push_back(name);
         } else {
-            self.follows = self.follows.wrapping_add(1);
+            self.follows += 1;
             self.topics.at_mut(index).follow_serial = self.follows;
             self.mail.push_back((home, HubMail::Follow { topic: name, serial: self.follows }));
         }
     }
 
     fn read_pattern(&mut self, audience: AudienceIndex, selector: &Selector) {
+        self.note_work(1);
         self.patterns.insert(selector, audience);
-        for index in self.revealed_by(selector) {
-            let readers = &mut self.topics.at_mut(index).readers;
-            if !readers.contains(&audience) {
-                readers.push(audience);
-            }
-        }
         if !self.interests.contains_key(selector) {
             let others = self.other_shards();
             let asked: Vec<_> = others.collect();
             let unanswered = asked.len() as u16;
-            self.follows = self.follows.wrapping_add(1);
+            self.follows += 1;
             let serial = self.follows;
             for shard in asked {
                 let selector = selector.clone();
@@ -87,46 +87,33 @@ impl<E: Encoder> Hub<E> {
             self.interests.insert(selector.clone(), interest);
         }
         let interest = self.interests.get_mut(selector).expect("was just made");
-        interest.audiences.push(audience);
+        interest.audiences.insert(audience);
         if interest.unanswered > 0 {
             self.audiences.at_mut(audience).waiting += 1;
         }
     }
 
-    /// The revealed topics that a pattern selects.
-    pub(crate) fn revealed_by(&self, selector: &Selector) -> Vec<TopicIndex> {
-        let prefix = selector.literal_prefix().trim_end_matches('/');
-        self.topics
-            .revealed_from(prefix)
-            .take_while(|(name, _)| name.as_str().starts_with(prefix))
-            .filter(|(name, _)| selector.matches(name.as_str()))
-            .map(|(_, index)| index)
-            .collect()
-    }
-
     /// Closes an audience in which nobody is any more.
     pub(crate) fn close_audience(&mut self, index: AudienceIndex) {
-        let topics = self.topics_of(index);
-        let Some(audience) = self.audiences.remove(index) else { return };
-        self.options.release(audience.key.options);
+        let Some((key, work)) = self.audiences.close(index) else { return };
+        self.note_work(key.selectors.len());
+        self.options.release(key.options);
         self.bases.remove(&index);
-        if let Some(work) = audience.work {
+        if let Some(work) = work {
             self.flush.drop_work(work);
         }
         self.joins.remove(&index);
-        for selector in audience.key.selectors.iter().filter(|selector| selector.has_wildcard()) {
+        self.attaching.remove(&index);
+        for selector in key.selectors.iter().filter(|selector| selector.has_wildcard()) {
             self.patterns.remove(selector, index);
             self.drop_interest(selector, index);
         }
-        for topic in topics {
-            self.topics.at_mut(topic).readers.retain(|reader| *reader != index);
-            self.forget_if_unused(topic);
-        }
+        self.detach(index, &key.selectors);
     }
 
     fn drop_interest(&mut self, selector: &Selector, audience: AudienceIndex) {
         let Some(interest) = self.interests.get_mut(selector) else { return };
-        interest.audiences.retain(|kept| *kept != audience);
+        interest.audiences.remove(audience);
         if interest.audiences.is_empty() {
             self.interests.remove(selector);
             for shard in self.other_shards() {
@@ -158,13 +145,23 @@ impl<E: Encoder> Hub<E> {
 
     /// Hears a topic's state from its home.
     pub(crate) fn handle_topic(&mut self, state: TopicState, now: Moment) {
+        let serial = state.serial;
+        self.take_state(state, now);
+        self.handle_asked(serial);
+    }
+
+    fn take_state(&mut self, state: TopicState, now: Moment) {
         let Some(index) = self.find_or_want(&state) else {
-            let home = self.home_of(&state.topic);
-            self.mail.push_back((home, HubMail::Unfollow(state.topic)));
+            // What was asked for by name is unknown because it was taken back: its home will hear that.
+            if state.serial.is_none() {
+                let home = self.home_of(&state.topic);
+                self.mail.push_back((home, HubMail::Unfollow(state.topic)));
+            }
             return;
         };
         let topic = self.topics.at(index);
         if topic.is_live {
+            self.take_epoch(index, &state.epoch);
             self.handle_tail(state.number, state.history, state.head, now);
             return;
         }
@@ -175,19 +172,30 @@ impl<E: Encoder> Hub<E> {
         let epoch = self.topics.intern_epoch(&state.epoch);
         self.topics.set_number(index, state.number);
         if self.is_awaited(&state.topic) {
-            // Readers by pattern are here already: all of it is news to them, whoever asked.
-            self.topics.at_mut(index).epoch = epoch;
-            self.go_live(index);
+            // Readers by pattern are here already: all of it is news to them, whoever asked. Those who asked by
+            // name are answered when it is here, and start where they wanted to.
+            let topic = self.topics.at_mut(index);
+            (topic.epoch, topic.is_live) = (epoch, true);
+            if is_planted(Fault::HistoryAsNews) {
+                self.go_live(index);
+                self.handle_tail(state.number, state.history, state.head, now);
+                return;
+            }
+            let readers = topic.readers.clone();
             self.handle_tail(state.number, state.history, state.head, now);
+            readers.into_iter().for_each(|audience| self.answer_awaited(audience));
             return;
         }
         let policy = self.policy(self.topics.at(index).policy).clone();
         let newest = self.deliveries.newest();
         let topic = self.topics.at_mut(index);
         (topic.epoch, topic.head, topic.newest_delivery) = (epoch, state.head, newest);
+        topic.note_lateness(state.lateness);
         for publication in state.history {
-            topic.history.get_or_insert_default().push(newest, publication, &policy, now);
+            let push = |history: &mut History| history.push(newest, publication, &policy, now);
+            self.topics.change_history(index, push);
         }
+        self.watch_age(index, now);
         self.go_live(index);
     }
 
@@ -195,18 +203,17 @@ impl<E: Encoder> Hub<E> {
     fn is_awaited(&self, topic: &TopicName) -> bool {
         let mut is_awaited = false;
         self.patterns.visit_matches(topic.as_str(), &mut |audience| {
-            let reads_on = |join: &PendingJoin| join.cursor.is_some();
             is_awaited |= self.audiences.at(audience).waiting == 0
-                || self.joins.get(&audience).is_some_and(|joins| joins.iter().any(reads_on));
+                || self.joins.get(&audience).is_some_and(Joins::reads_on);
         });
         is_awaited
     }
 
-    /// The topic that `state` is about, made if one of this shard's patterns selects it.
+    /// The topic that `state` is about, made if the home told of it because one of this shard's patterns selects it.
     fn find_or_want(&mut self, state: &TopicState) -> Option<TopicIndex> {
         let known = self.topics.find(state.topic.as_str());
         let mut is_wanted = false;
-        if known.is_none() && state.is_selectable() {
+        if known.is_none() && state.serial.is_none() {
             self.patterns.visit_matches(state.topic.as_str(), &mut |_| is_wanted = true);
         }
         known.or_else(|| is_wanted.then(|| self.find_or_make_topic(&state.topic)))
@@ -216,11 +223,12 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn handle_selected(
         &mut self,
         selector: &Selector,
-        serial: u32,
+        serial: u64,
         topics: Vec<TopicState>,
         is_last: bool,
         now: Moment,
     ) {
+        self.note_work(topics.len());
         for state in topics {
             self.handle_topic(state, now);
         }
@@ -233,7 +241,7 @@ impl<E: Encoder> Hub<E> {
         }
         interest.unanswered -= 1;
         if interest.unanswered == 0 {
-            for audience in interest.audiences.clone() {
+            for audience in interest.audiences.as_slice().to_vec() {
                 self.answer_awaited(audience);
             }
         }
@@ -253,36 +261,35 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    fn answer_awaited(&mut self, audience: AudienceIndex) {
-        let known = self.audiences.at_mut(audience);
+    pub(crate) fn answer_awaited(&mut self, audience: AudienceIndex) {
+        // Those who were let in before this may have been the last to need it.
+        let Some(known) = self.audiences.get_mut(audience) else { return };
         known.waiting -= 1;
         if known.waiting == 0 {
             self.complete_joins(audience);
         }
     }
 
-    /// Lets the audiences whose patterns select a topic read it; answers those that are new to it,
-    /// or `None` if no pattern selects it.
-    fn attach_patterns(&mut self, index: TopicIndex) -> Option<SmallVec<[AudienceIndex; 4]>> {
+    /// Whether patterns of an audience select a topic, so that it is announced to it.
+    pub(crate) fn selects_by_pattern(&self, audience: AudienceIndex, topic: &Topic) -> bool {
+        self.note_work(1);
+        self.patterns.selects_for(topic.name.as_str(), audience)
+    }
+
+    /// Lets the audiences whose patterns select a topic read it; answers all of them, and whether they are new to it.
+    pub(crate) fn attach_patterns(
+        &mut self,
+        index: TopicIndex,
+    ) -> SmallVec<[(AudienceIndex, bool); 4]> {
         let mut selected: SmallVec<[AudienceIndex; 4]> = SmallVec::new();
         let name = self.topics.at(index).name.clone();
-        self.patterns.visit_matches(name.as_str(), &mut |audience| {
-            if !selected.contains(&audience) {
-                selected.push(audience);
-            }
-        });
-        if selected.is_empty() {
-            return None;
-        }
-        let readers = &mut self.topics.at_mut(index).readers;
-        selected.retain(|audience| {
-            let is_new = !readers.contains(audience);
-            if is_new {
-                readers.push(*audience);
-            }
-            is_new
-        });
-        Some(selected)
+        self.patterns.visit_matches(name.as_str(), &mut |audience| selected.push(audience));
+        self.note_work(selected.len());
+        // Several patterns of one may select it.
+        selected.sort_unstable();
+        selected.dedup();
+        let topic = self.topics.at_mut(index);
+        selected.into_iter().map(|audience| (audience, topic.add_reader(audience))).collect()
     }
 
     /// Takes the next publication of a topic: keeps it, and gives it to this shard's readers.
@@ -311,7 +318,9 @@ impl<E: Encoder> Hub<E> {
         entity: EntityIndex,
         now: Moment,
     ) {
-        self.topics.at_mut(index).head = publication.sequence();
+        let topic = self.topics.at_mut(index);
+        topic.head = publication.sequence();
+        topic.note_told(publication.unix_ms(), now.unix_ms);
         self.wake_those_ahead(index);
         let readers = self.topics.at(index).readers.clone();
         if !readers.is_empty() {
@@ -330,13 +339,19 @@ impl<E: Encoder> Hub<E> {
         if before > Sequence::START {
             return;
         }
-        self.topics.reveal(index);
-        // Also without new readers: one that asked for the topic by name as well may drop the name
-        // before it is answered, and then reads of the announcement here.
-        if let Some(new_readers) = self.attach_patterns(index) {
-            let what = What::Announcement { start: before };
-            self.deliver(index, EntityIndex::NONE, what, &new_readers);
+        let is_first = self.topics.reveal(index);
+        let mut readers = self.attach_patterns(index);
+        if readers.is_empty() {
+            return;
         }
+        // Those that read it by name were told of it when they asked for the name, not for the pattern. While its
+        // first publications are held back this happens again.
+        readers.retain(|(_, is_new)| is_first || *is_new);
+        let readers: SmallVec<[AudienceIndex; 4]> = readers.iter().map(|(it, _)| *it).collect();
+        // Also without readers: one that asked for the topic by name as well may drop the name
+        // before it is answered, and then reads of the announcement here.
+        let what = What::Announcement { start: before };
+        self.deliver(index, EntityIndex::NONE, what, &readers);
     }
 
     pub(crate) fn keep(&mut self, index: TopicIndex, publication: Publication, now: Moment) {
@@ -346,7 +361,9 @@ impl<E: Encoder> Hub<E> {
         let topic = self.topics.at_mut(index);
         topic.newest_delivery = newest;
         if policy.retain || policy.history_count > 0 {
-            topic.history.get_or_insert_default().push(newest, publication, policy, now);
+            let push = |history: &mut History| history.push(newest, publication, policy, now);
+            self.topics.change_history(index, push);
+            self.watch_age(index, now);
         }
     }
 
@@ -357,22 +374,25 @@ impl<E: Encoder> Hub<E> {
         let after = std::mem::replace(&mut topic.head, to);
         let readers = topic.readers.clone();
         let what = What::Gap { after, to, reason: GapReason::Lagged };
-        self.deliver(index, EntityIndex::NONE, what, &readers);
+        if !is_planted(Fault::UntoldLossOfAFollower) {
+            self.deliver(index, EntityIndex::NONE, what, &readers);
+        }
         let newest = self.deliveries.newest();
         let topic = self.topics.at_mut(index);
         topic.newest_delivery = newest;
-        topic.history.get_or_insert_default().lose(newest);
+        self.topics.change_history(index, |history| history.lose(newest));
         self.wake_those_ahead(index);
     }
 
     /// Numbers a delivery and notes it for the audiences that have members in step.
-    fn deliver(
+    pub(crate) fn deliver(
         &mut self,
         topic: TopicIndex,
         entity: EntityIndex,
         what: What,
         readers: &[AudienceIndex],
     ) {
+        self.note_work(readers.len());
         let number = self.deliveries.push(Delivery { topic, entity, what });
         for &reader in readers {
             let audience = self.audiences.at_mut(reader);

@@ -1,10 +1,13 @@
 //! Finds the selectors that select a topic, by walking the topic's levels once.
 
 use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::ControlFlow;
 
-use foldhash::fast::RandomState;
-use model::Selector;
+use model::{RandomState, Selector};
 use smallvec::SmallVec;
+
+use crate::places::SmallSet;
 
 /// Selectors with a value each; `V` is small and compared to remove it.
 #[derive(Debug)]
@@ -16,14 +19,14 @@ pub struct SelectorTree<V> {
 struct Node<V> {
     children: HashMap<Box<str>, Node<V>, RandomState>,
     /// Values of selectors that end here.
-    here: SmallVec<[V; 2]>,
+    here: SmallSet<V>,
     /// Values of selectors that end with `#` below here.
-    rest: SmallVec<[V; 2]>,
+    rest: SmallSet<V>,
 }
 
 impl<V> Default for Node<V> {
     fn default() -> Self {
-        Self { children: HashMap::default(), here: SmallVec::new(), rest: SmallVec::new() }
+        Self { children: HashMap::default(), here: SmallSet::default(), rest: SmallSet::default() }
     }
 }
 
@@ -33,22 +36,18 @@ impl<V> Default for SelectorTree<V> {
     }
 }
 
-impl<V: Copy + PartialEq> SelectorTree<V> {
+impl<V: Copy + Eq + Hash> SelectorTree<V> {
     /// Adds `value` under `selector`; the same pair twice counts once.
     pub fn insert(&mut self, selector: &Selector, value: V) {
         let mut node = &mut self.root;
         for level in selector.as_str().split('/') {
             if level == "#" {
-                if !node.rest.contains(&value) {
-                    node.rest.push(value);
-                }
+                node.rest.insert(value);
                 return;
             }
             node = node.children.entry(level.into()).or_default();
         }
-        if !node.here.contains(&value) {
-            node.here.push(value);
-        }
+        node.here.insert(value);
     }
 
     /// Removes `value` from `selector`, and branches that hold nothing any more.
@@ -65,10 +64,70 @@ impl<V: Copy + PartialEq> SelectorTree<V> {
     }
 }
 
-fn remove_below<V: Copy + PartialEq>(node: &mut Node<V>, levels: &[&str], value: V) {
+impl<V: Copy + Eq + Hash> SelectorTree<V> {
+    /// Whether one of the selectors selects `topic`.
+    pub fn selects(&self, topic: &str) -> bool {
+        self.visit_specific_first(topic, &mut |_| ControlFlow::Break(())).is_break()
+    }
+
+    /// Whether `value` is the one of a selector that selects `topic`.
+    pub(crate) fn selects_for(&self, topic: &str, value: V) -> bool {
+        let is_there = |values: &SmallSet<V>| match values.contains(value) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
+        self.visit_specific_first(topic, &mut { is_there }).is_break()
+    }
+
+    /// Shows `visit` the values of the selectors that select `topic`, those of one selector together: the most
+    /// specific first, level by level a name before `+` before `#`, until it wants no more.
+    pub(crate) fn visit_specific_first(
+        &self,
+        topic: &str,
+        visit: &mut impl FnMut(&SmallSet<V>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let levels: SmallVec<[&str; 16]> = topic.split('/').collect();
+        visit_specific_below(&self.root, &levels, topic.starts_with('$'), visit)
+    }
+}
+
+fn visit_specific_below<V: Copy + Eq + Hash>(
+    node: &Node<V>,
+    levels: &[&str],
+    is_reserved_root: bool,
+    visit: &mut impl FnMut(&SmallSet<V>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    match levels.split_first() {
+        None => show(&node.here, visit)?,
+        Some((level, deeper)) => {
+            if let Some(child) = node.children.get(*level) {
+                visit_specific_below(child, deeper, false, visit)?;
+            }
+            if !is_reserved_root && let Some(child) = node.children.get("+") {
+                visit_specific_below(child, deeper, false, visit)?;
+            }
+        }
+    }
+    match is_reserved_root {
+        true => ControlFlow::Continue(()),
+        false => show(&node.rest, visit),
+    }
+}
+
+fn show<V: Copy + Eq + Hash>(
+    values: &SmallSet<V>,
+    visit: &mut impl FnMut(&SmallSet<V>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    match values.is_empty() {
+        true => ControlFlow::Continue(()),
+        false => visit(values),
+    }
+}
+
+fn remove_below<V: Copy + Eq + Hash>(node: &mut Node<V>, levels: &[&str], value: V) {
     match levels {
-        [] => node.here.retain(|kept| *kept != value),
-        ["#"] => node.rest.retain(|kept| *kept != value),
+        [] => drop(node.here.remove(value)),
+        ["#"] => drop(node.rest.remove(value)),
         [level, deeper @ ..] => {
             if let Some(child) = node.children.get_mut(*level) {
                 remove_below(child, deeper, value);
@@ -80,17 +139,17 @@ fn remove_below<V: Copy + PartialEq>(node: &mut Node<V>, levels: &[&str], value:
     }
 }
 
-fn visit_below<V: Copy>(
+fn visit_below<V: Copy + Eq + Hash>(
     node: &Node<V>,
     levels: &[&str],
     is_reserved_root: bool,
     visit: &mut impl FnMut(V),
 ) {
     if !is_reserved_root {
-        node.rest.iter().for_each(|value| visit(*value));
+        node.rest.as_slice().iter().for_each(|value| visit(*value));
     }
     let Some((level, deeper)) = levels.split_first() else {
-        node.here.iter().for_each(|value| visit(*value));
+        node.here.as_slice().iter().for_each(|value| visit(*value));
         return;
     };
     if let Some(child) = node.children.get(*level) {
@@ -133,11 +192,26 @@ mod tests {
                 let mut found = Vec::new();
                 tree.visit_matches(topic, &mut |number: usize| found.push(number));
                 found.sort_unstable();
+                let mut specific_first = Vec::new();
+                let _ = tree.visit_specific_first(topic, &mut |numbers: &SmallSet<usize>| {
+                    specific_first.extend_from_slice(numbers.as_slice());
+                    ControlFlow::Continue(())
+                });
+                specific_first.sort_unstable();
+                assert_eq!(specific_first, found, "{topic} after {text}");
                 let mut expected: Vec<usize> = (0..numbers.len())
                     .filter(|&n| list.contains(&numbers[n]) && numbers[n].matches(topic))
                     .collect();
                 expected.sort_unstable();
                 assert_eq!(found, expected, "{topic} after {text}");
+                for number in 0..numbers.len() {
+                    let is_expected = expected.contains(&number);
+                    assert_eq!(
+                        tree.selects_for(topic, number),
+                        is_expected,
+                        "{topic} after {text}"
+                    );
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::encoder::{Encoder, Outlet, Piece, Record, Sent};
+use crate::faults::{Fault, is_planted};
 use crate::hub::Hub;
 use crate::index::SessionIndex;
 use crate::session::Outgoing;
@@ -168,7 +169,7 @@ impl<E: Encoder> Hub<E> {
                     compress,
                 },
             };
-            self.encoder.append(&mut message, record, scratch);
+            self.encoder.append(&mut message, record, large.progress, scratch);
             self.encoder.finish(message, scratch);
             scratch.drain(..large.sent_bytes);
             parts.push(Part { start: 0, end: scratch.len(), of: PartOf::Large });
@@ -195,6 +196,13 @@ impl<E: Encoder> Hub<E> {
             }
             self.prepare_batch(work);
             let telling = self.flush.work(work).telling_for(&membership);
+            let is_lost = !self.flush.work(work).batch(telling).is_encoded
+                && !self.is_encodable(work)
+                && !is_planted(Fault::LateTellingOfLess);
+            if is_lost {
+                self.step_out(index, membership.audience, since);
+                continue;
+            }
             self.encode_batch(work, telling);
             let batch = self.flush.work(work).batch(telling);
             let messages = batch.taken.publications() as usize;
@@ -203,8 +211,7 @@ impl<E: Encoder> Hub<E> {
                 continue;
             }
             self.swap_members(membership.audience, slot, next);
-            let work_state =
-                self.flush.works.get_mut(work.slot()).expect("an audience's work exists");
+            let work_state = self.flush.works.get_mut(work.0).expect("an audience's work exists");
             work_state.visited += 1;
             let start = self.flush.scratch.len();
             self.flush.scratch.extend_from_slice(&work_state.batch(telling).bytes);

@@ -7,10 +7,11 @@ use model::{Publication, TopicName};
 use smallvec::SmallVec;
 
 use crate::delta::Delta;
-use crate::encoder::{EncodingIndex, Form};
-use crate::index::{AudienceIndex, SessionIndex, Slots};
+use crate::encoder::{EncodingIndex, Form, Progress};
+use crate::index::{AudienceIndex, Member, SessionIndex, SlotMap};
 use crate::replay::Replay;
 use crate::throttle::Throttle;
+use crate::topic::Topic;
 use crate::transfer::Transfer;
 
 /// A reader. It never holds publications, only places in them.
@@ -25,6 +26,7 @@ pub(crate) struct Session {
     pub is_queued: bool,
     /// It was told that it lags, and not yet that it does not any more.
     pub is_told_lagging: bool,
+    /// In order of audience.
     pub memberships: SmallVec<[Membership; 1]>,
     /// Bytes of its own that wait: answers, and the end of a message that was begun.
     pub outgoing: Option<Box<Outgoing>>,
@@ -105,6 +107,8 @@ pub(crate) struct LargeRest {
     pub number: u32,
     pub publication: Publication,
     pub form: Form,
+    /// From where the session could go on after it.
+    pub progress: Progress,
     /// The difference, if it was told as one.
     pub delta: Option<Arc<Delta>>,
     /// How many bytes of the message went out already.
@@ -118,8 +122,12 @@ impl Session {
 
     /// Whether serving it alone could get it on.
     pub(crate) fn has_something_to_do(&self) -> bool {
-        let waits = |replay: &Replay| replay.is_parked || replay.awaits_page();
-        let waits = self.replay.as_deref().is_some_and(waits);
+        let waits = |replay: &Replay| {
+            replay.is_parked && replay.todo.is_empty()
+                || !replay.rewinding.is_empty() && replay.todo.is_empty()
+                || replay.awaits_page()
+        };
+        let waits = self.must_wait() || self.replay.as_deref().is_some_and(waits);
         let has_own = |out: &Outgoing| {
             out.large.is_some()
                 || !out.bytes.is_empty()
@@ -129,6 +137,15 @@ impl Session {
             || !waits
                 && !self.rests()
                 && self.memberships.iter().any(|membership| membership.cursor().is_some())
+    }
+
+    /// Whether it can read nothing on its own: which of its topics are read afresh is not known yet, or not who
+    /// reads them.
+    pub(crate) fn must_wait(&self) -> bool {
+        self.replay.as_deref().is_some_and(|replay| {
+            replay.is_adding()
+                || !replay.todo.is_empty() && self.memberships.iter().any(Membership::is_waiting)
+        })
     }
 
     /// Whether a batch cannot simply be handed to it.
@@ -142,14 +159,32 @@ impl Session {
     }
 
     pub(crate) fn position_of(&self, audience: AudienceIndex) -> Option<usize> {
-        self.memberships.iter().position(|membership| membership.audience == audience)
+        match &self.memberships[..] {
+            [only] => (only.audience == audience).then_some(0),
+            many => many.binary_search_by_key(&audience, |membership| membership.audience).ok(),
+        }
+    }
+
+    pub(crate) fn add_membership(&mut self, membership: Membership) {
+        let at = self.memberships.partition_point(|known| known.audience < membership.audience);
+        self.memberships.insert(at, membership);
+    }
+
+    /// The audience by which it reads a topic, if it does: a session sees each topic once.
+    pub(crate) fn audience_reading(&self, topic: &Topic) -> Option<AudienceIndex> {
+        if topic.readers.len() <= self.memberships.len() {
+            let is_its = |reader: &AudienceIndex| self.position_of(*reader).is_some();
+            return topic.readers.iter().copied().find(is_its);
+        }
+        let mut audiences = self.memberships.iter().map(|membership| membership.audience);
+        audiences.find(|audience| topic.is_read_by(*audience))
     }
 }
 
 /// The sessions of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct SessionTable {
-    slots: Slots<Session>,
+    slots: SlotMap<Session>,
 }
 
 impl SessionTable {
@@ -171,6 +206,26 @@ impl SessionTable {
 
     pub(crate) fn get_mut(&mut self, index: SessionIndex) -> Option<&mut Session> {
         self.slots.get_mut(index.0)
+    }
+
+    /// Whoever is in a session's place now.
+    pub(crate) fn in_place_of(&self, gone: SessionIndex) -> Option<SessionIndex> {
+        self.slots.get_at(gone.0.place())?;
+        self.slots.slot_at(gone.0.place()).map(SessionIndex)
+    }
+
+    /// A session that an audience lists.
+    pub(crate) fn of_member(&self, member: Member) -> &Session {
+        self.slots.get_at(member.place()).expect("members are open")
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn of_member_mut(&mut self, member: Member) -> &mut Session {
+        self.slots.get_at_mut(member.place()).expect("members are open")
+    }
+
+    pub(crate) fn index_of(&self, member: Member) -> SessionIndex {
+        SessionIndex(self.slots.slot_at(member.place()).expect("members are open"))
     }
 
     pub(crate) fn at(&self, index: SessionIndex) -> &Session {

@@ -17,6 +17,8 @@ pub(crate) enum Timer {
     Work(WorkIndex),
     /// A topic whose publications were held back for its interval.
     Topic(TopicIndex),
+    /// A topic whose oldest publication may be too old.
+    Age(TopicIndex),
     /// A session that was sent as much as it may be for now.
     Session(SessionIndex),
 }

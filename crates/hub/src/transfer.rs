@@ -6,7 +6,7 @@
 
 use model::{Publication, TopicName};
 
-use crate::encoder::{Encoder, Piece, Record};
+use crate::encoder::{Encoder, Piece, Progress, Record};
 use crate::hub::Hub;
 use crate::index::SessionIndex;
 use crate::topic::Topic;
@@ -83,7 +83,7 @@ impl<E: Encoder> Hub<E> {
         let transfer = session.outgoing.as_ref()?.transfers.front()?;
         let piece = transfer.next(self.settings.limits.fragment_bytes);
         let mut message = self.encoder.begin(session.encoding, out);
-        self.encoder.append(&mut message, transfer.record(piece), out);
+        self.encoder.append(&mut message, transfer.record(piece), Progress::Unknown, out);
         self.encoder.finish(message, out);
         Some(piece)
     }

@@ -4,8 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
-use model::{Conflation, DeltaKind, Publication};
+use model::{Conflation, DeltaKind, Publication, RandomState};
 
 use crate::delivery::What;
 use crate::delta::Delta;

@@ -1,32 +1,21 @@
 //! What an audience has to get: deliveries gathered, a batch being sent, or a rest until the next may be cut.
 
 use std::collections::HashSet;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use model::RandomState;
 
 use crate::batch::{Mark, Taken};
 use crate::delta::Delta;
-use crate::index::{AudienceIndex, SessionIndex};
+use crate::index::{AudienceIndex, SessionIndex, Slot};
 use crate::session::Membership;
 use crate::transfer::Transfer;
 use crate::verdict::Verdict;
 
-/// The place of a [`Work`], plus 1: four bytes also in an `Option`.
+/// A [`Work`] of a hub. The index of a closed work names no other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WorkIndex(NonZeroU32);
-
-impl WorkIndex {
-    pub(crate) fn of(slot: u32) -> Self {
-        Self(NonZeroU32::MIN.saturating_add(slot))
-    }
-
-    pub(crate) fn slot(self) -> u32 {
-        self.0.get() - 1
-    }
-}
+pub(crate) struct WorkIndex(pub Slot);
 
 /// What an audience has to get: deliveries not yet cut into a batch, and the batch being sent.
 #[derive(Debug)]
@@ -52,6 +41,10 @@ pub(crate) struct Work {
     pub visited: usize,
     pub end: usize,
     pub is_active: bool,
+    /// It stands among those that are dirty or active.
+    pub is_listed: bool,
+    /// Its audience is closed; its place is free once it is not listed any more.
+    pub is_dropped: bool,
     /// The next batch is cut then, not earlier: the audience has an interval.
     pub rests_until: Option<Duration>,
     /// Sessions that step in once the next batch is cut.
@@ -101,6 +94,8 @@ impl Work {
             visited: 0,
             end: 0,
             is_active: false,
+            is_listed: false,
+            is_dropped: false,
             rests_until: None,
             joiners: HashSet::default(),
         }
@@ -111,6 +106,7 @@ impl Work {
         self.clear_batch();
         self.joiners.clear();
         (self.is_active, self.rests_until) = (false, None);
+        (self.is_listed, self.is_dropped) = (false, false);
         (self.visited, self.end) = (0, 0);
     }
 

@@ -1,6 +1,6 @@
 //! Who a peer is and what it may do.
 
-use crate::{Rates, Selector};
+use crate::{Code, Rates, Refusal, Selector};
 
 /// What a peer wants to do with a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct Principal {
     pub everything: bool,
     /// Where it may not publish, ask or answer all the same.
     pub except: Vec<Selector>,
+    /// Whether it presented no token where one is needed.
+    pub is_nobody: bool,
     /// How much each of its sessions is sent at most.
     pub rates: Rates,
 }
@@ -54,8 +56,14 @@ impl Principal {
             handle: Vec::new(),
             everything: true,
             except: Vec::new(),
+            is_nobody: false,
             rates: Rates::default(),
         }
+    }
+
+    /// Who presented no token where one is needed: it may do nothing.
+    pub fn nobody() -> Self {
+        Self { everything: false, is_nobody: true, ..Self::unlimited("nobody") }
     }
 
     /// Whether it may do `action` on *all* topics that `selector` selects.
@@ -71,5 +79,49 @@ impl Principal {
         let is_excepted = action != Action::Subscribe
             && self.except.iter().any(|except| except.overlaps(selector));
         !is_excepted && (self.everything || allowed.iter().any(|wide| wide.covers(selector)))
+    }
+}
+
+/// The scheme and the credentials of an `Authorization` field. RFC 9110, section 11.4.
+pub fn split_authorization(field: &str) -> (&str, &str) {
+    let (scheme, credentials) = field.trim().split_once(' ').unwrap_or((field.trim(), ""));
+    (scheme, credentials.trim())
+}
+
+/// The token of an `Authorization` field, if there is such a field. Schemes are the same in any case.
+///
+/// # Errors
+/// The field has another scheme, or no token: who means to present something is not taken for nobody.
+pub fn bearer_token(field: Option<&str>) -> Result<Option<&str>, Refusal> {
+    let Some(field) = field else { return Ok(None) };
+    let (scheme, token) = split_authorization(field);
+    if scheme.eq_ignore_ascii_case("Bearer") && !token.is_empty() {
+        return Ok(Some(token));
+    }
+    let text = "cannot accept the `Authorization` field: it is not `Bearer` and a token; write \
+                `Authorization: Bearer TOKEN`, or leave the field out";
+    Err(Refusal::new(Code::BadToken, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_found_whatever_the_case_of_its_scheme_and_nothing_else_passes_for_nobody() {
+        for (field, token) in [
+            ("Bearer t", Some("t")),
+            ("bearer t", Some("t")),
+            ("BEARER   a b ", Some("a b")),
+            ("Basic dDp0", None),
+            ("Bearer", None),
+            ("Bearer ", None),
+            ("", None),
+            ("t", None),
+        ] {
+            let found = bearer_token(Some(field)).map_err(|refusal| refusal.code);
+            assert_eq!(found, token.map(Some).ok_or(Code::BadToken), "{field}");
+        }
+        assert_eq!(bearer_token(None), Ok(None));
     }
 }

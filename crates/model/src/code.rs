@@ -9,26 +9,34 @@ macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $word:literal, $status:literal;)*) => {
         /// What went wrong, as a number that programs match. The text beside it may improve.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u16)]
-        pub enum Code { $($(#[$doc])* $name = $number,)* }
+        pub enum Code {
+            $($(#[$doc])* $name,)*
+            /// A number of a later version, as a client hears it: what to do about it follows from its range.
+            Other(u16),
+        }
 
         impl Code {
-            /// Every code there is, in order of number.
+            /// Every code of this version, in order of number.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The code with this number, if there is one.
-            pub fn from_number(number: u16) -> Option<Self> {
-                match number { $($number => Some(Self::$name),)* _ => None }
+            /// The code with this number.
+            pub fn from_number(number: u16) -> Self {
+                match number { $($number => Self::$name,)* other => Self::Other(other) }
+            }
+
+            /// The number on the wire.
+            pub const fn number(self) -> u16 {
+                match self { $(Self::$name => $number,)* Self::Other(number) => number }
             }
 
             /// A short stable word for logs and metrics, such as `bad_topic`.
             pub fn word(self) -> &'static str {
-                match self { $(Self::$name => $word,)* }
+                match self { $(Self::$name => $word,)* Self::Other(_) => "other" }
             }
 
             /// The HTTP status that goes with it where it is answered over HTTP.
             pub fn http_status(self) -> u16 {
-                match self { $(Self::$name => $status,)* }
+                match self { $(Self::$name => $status,)* Self::Other(_) => 500 }
             }
         }
     };
@@ -70,8 +78,15 @@ codes! {
 
     /// The device is not attached now, and was.
     DeviceGone = 4111, "device_gone", 410;
-    /// Too many keys that came from the same address were wrong lately.
+    /// Too many tokens or keys that came from the same address were wrong lately.
     TooManyFailures = 4112, "too_many_failures", 429;
+    /// The address has as many connections as it may, or sent as many requests in this second.
+    AddressLimit = 4113, "address_limit", 429;
+    /// The principal has as many names with positions as it may.
+    TooManyNames = 4114, "too_many_names", 429;
+
+    /// Too much of the session waits for an earlier `subscribe` with a name.
+    TooManyChangesWaiting = 4117, "too_many_changes_waiting", 429;
 
     /// The bytes are no valid command.
     BadCommand = 4200, "bad_command", 400;
@@ -122,6 +137,12 @@ codes! {
     NoDevice = 4223, "no_device", 404;
     /// Another connection attached under the same name.
     TakenOver = 4224, "taken_over", 409;
+    /// The key of a publication or request is longer than the limit.
+    KeyTooLong = 4230, "key_too_long", 400;
+    /// A position that was acknowledged lies beyond the newest of its topic.
+    BeyondHead = 4231, "beyond_head", 400;
+    /// It belongs to a feature that `welcome`, or `hello`, did not name.
+    MissingFeature = 4236, "missing_feature", 400;
 
     /// The token is unknown.
     BadToken = 4300, "bad_token", 401;
@@ -131,6 +152,10 @@ codes! {
     ForeignOrigin = 4302, "foreign_origin", 403;
     /// The topic is the server's own.
     ReservedTopic = 4303, "reserved_topic", 403;
+    /// The server does not go by the name that the request's `Host` says.
+    UnknownHost = 4304, "unknown_host", 421;
+    /// No token was presented in time, and one is needed.
+    NotAuthenticated = 4305, "not_authenticated", 401;
 }
 
 /// What a peer does best after a code. It follows from the number's range.
@@ -147,18 +172,23 @@ pub enum Advice {
 }
 
 impl Code {
-    /// The number on the wire.
-    pub fn number(self) -> u16 {
-        self as u16
+    /// In how many seconds it is worth to come back, where that is known.
+    pub fn retry_after(self) -> Option<&'static str> {
+        match self {
+            Self::TooManyFailures => Some("60"),
+            Self::AddressLimit => Some("1"),
+            _ => None,
+        }
     }
 
     /// What a peer does best after this code.
     pub fn advice(self) -> Advice {
         match self.number() {
             4000..=4099 => Advice::RetryNow,
-            4100..=4199 => Advice::RetryLater,
             4200..=4299 => Advice::ChangeFirst,
-            _ => Advice::AuthenticateFirst,
+            4300..=4399 => Advice::AuthenticateFirst,
+            // No code lies beyond the ranges.
+            _ => Advice::RetryLater,
         }
     }
 }
@@ -204,7 +234,19 @@ mod tests {
         }
         for &code in Code::ALL {
             assert!((4000..4400).contains(&code.number()));
-            assert_eq!(Code::from_number(code.number()), Some(code));
+            assert_eq!(Code::from_number(code.number()), code);
+            assert!(!matches!(code, Code::Other(_)));
         }
+    }
+
+    #[test]
+    fn a_number_of_a_later_version_keeps_its_range() {
+        let advice_of = |number| Code::from_number(number).advice();
+        assert_eq!(Code::from_number(4098), Code::Other(4098));
+        assert_eq!(Code::Other(4098).number(), 4098);
+        assert_eq!(advice_of(4098), Advice::RetryNow);
+        assert_eq!(advice_of(4198), Advice::RetryLater);
+        assert_eq!(advice_of(4298), Advice::ChangeFirst);
+        assert_eq!(advice_of(4398), Advice::AuthenticateFirst);
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Attach, Conflation, Detach, Draft, Epoch, Handle, HistoryQuery, Position, Rates, Request,
-    Respond, Selector, TopicName, Unhandle,
+    Attach, Conflation, Detach, Draft, Epoch, Features, Handle, HistoryQuery, Position, Rates,
+    Request, Respond, Selector, TopicName, Unhandle,
 };
 
 /// A number by which a peer recognises the answer to its command.
@@ -58,6 +58,8 @@ pub struct Hello {
     pub fragments: bool,
     /// How much it wants to be sent at most.
     pub rates: Rates,
+    /// What it may be sent, if it says so.
+    pub features: Option<Features>,
 }
 
 /// A wish to read, all of it under the same options.
@@ -117,6 +119,9 @@ pub struct SubscribeOptions {
     pub delta: DeltaKind,
     /// Only publications that this expression accepts.
     pub filter: Option<Arc<str>>,
+    /// Whether the reader is told from where it could go on ([`Start::Resume`]), with each publication. Of a
+    /// session's subscriptions at most one is read so.
+    pub is_resumable: bool,
 }
 
 /// How the difference between two publications of a topic is told.
@@ -159,18 +164,33 @@ pub enum Start {
     Last(u64),
     /// With the first publication there ever was; what is not kept any more is a gap.
     All,
-    /// With the first that is not older than a moment.
-    Since(Since),
+    /// With the first that is not older than a moment, in milliseconds since 1970.
+    Since(u64),
+    /// Where a reader was that keeps no positions.
+    Resume(Box<Resume>),
 }
 
-/// A moment to read from. The clocks of several shards and nodes differ a little: who resumes by time should
-/// go back some seconds more, and gets the publications of these twice.
+/// Where a reader was that keeps no positions of its topics: it has what is older than a moment, and comes again
+/// to what is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Since {
-    /// Milliseconds since 1970.
-    pub unix_ms: u64,
-    /// The epochs that were under way then, if they are known: topics of another one have a gap.
-    pub epochs: Option<Arc<[Epoch]>>,
+pub struct Resume {
+    /// The epochs that were under way: topics of another one have a gap.
+    pub epochs: Arc<[Epoch]>,
+    /// Of each topic it has everything older than this, in milliseconds since 1970.
+    pub has_before_ms: u64,
+    /// Where it was reading topics afresh, in order of name: what it has of those not read yet.
+    pub unread: Option<Unread>,
+}
+
+/// The topics that a reader had not come to when it read them in order of name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The topic that it was at; those with greater names are unread.
+    pub after: TopicName,
+    /// Of each it has everything older than this, in milliseconds since 1970.
+    pub has_before_ms: u64,
+    /// Where it wanted them to start, if it began with this reading.
+    pub start: Option<Start>,
 }
 
 /// A wish to read no more.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    AckLevel, Asked, CommandId, Epoch, HistoryPage, Position, Refusal, Response, Selector,
-    Sequence, TopicName,
+    AckLevel, Asked, CommandId, Epoch, Features, HistoryPage, Position, Refusal, Response,
+    Selector, Sequence, TopicName,
 };
 
 /// What we tell a peer.
@@ -26,6 +26,8 @@ pub enum Event {
         payload_bytes_max: usize,
         /// Bytes that one message to us may have.
         message_bytes_max: usize,
+        /// What we may be sent, if we say so.
+        features: Option<Features>,
     },
     /// Answers `subscribe`, before the first publication of it.
     Subscribed(Subscribed),
@@ -137,6 +139,29 @@ pub enum Event {
 }
 
 impl Event {
+    /// The names of all events on the wire.
+    pub const NAMES: [&'static str; 19] = [
+        "welcome",
+        "subscribed",
+        "unsubscribed",
+        "lag",
+        "topic",
+        "gap",
+        "published",
+        "refused",
+        "history",
+        "acknowledged",
+        "handling",
+        "unhandled",
+        "request",
+        "response",
+        "responded",
+        "attached",
+        "detached",
+        "pong",
+        "closing",
+    ];
+
     /// Its name on the wire.
     pub fn name(&self) -> &'static str {
         match self {
@@ -218,6 +243,8 @@ pub enum GapReason {
     Epoch,
     /// The reader was slower than history is long.
     Lagged,
+    /// A reason of a later version, as a client hears it.
+    Other,
 }
 
 impl GapReason {
@@ -227,11 +254,13 @@ impl GapReason {
             Self::History => "history",
             Self::Epoch => "epoch",
             Self::Lagged => "lagged",
+            Self::Other => "other",
         }
     }
 
     /// The reason with this name on the wire.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::History, Self::Epoch, Self::Lagged].into_iter().find(|reason| reason.name() == name)
+    pub fn from_name(name: &str) -> Self {
+        let mut known = [Self::History, Self::Epoch, Self::Lagged].into_iter();
+        known.find(|reason| reason.name() == name).unwrap_or(Self::Other)
     }
 }

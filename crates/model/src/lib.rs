@@ -9,30 +9,41 @@ mod code;
 mod command;
 mod device;
 mod event;
+mod features;
+mod hashing;
 mod history;
 mod limits;
 mod moment;
+pub mod planted;
 mod policy;
 mod position;
 mod publication;
 mod request;
+mod rights;
 mod selector;
 mod topic;
 
-pub use access::{Action, Anonymous, Principal};
+pub use access::{Action, Anonymous, Principal, bearer_token, split_authorization};
 pub use code::{Advice, Code, Refusal};
 pub use command::{
-    Acknowledge, Command, CommandId, DeltaKind, Hello, Publish, Since, Start, Subscribe,
-    SubscribeOptions, SubscriberName, Unsubscribe,
+    Acknowledge, Command, CommandId, DeltaKind, Hello, Publish, Resume, Start, Subscribe,
+    SubscribeOptions, SubscriberName, Unread, Unsubscribe,
 };
 pub use device::{Attach, Detach};
 pub use event::{Event, Gap, GapReason, Subscribed, SubscribedTopic};
+pub use features::Features;
+pub use hashing::{RandomState, SeededHashing};
 pub use history::{HistoryPage, HistoryQuery, HistoryStart};
 pub use limits::Limits;
 pub use moment::Moment;
 pub use policy::{AckLevel, Conflation, Lagged, PolicyRule, Rates, TopicPolicy};
 pub use position::{Epoch, Position, Sequence};
-pub use publication::{Draft, Payload, PayloadKind, PayloadKindError, Publication};
-pub use request::{Asked, Capacity, Handle, Recipients, Request, Respond, Response, Unhandle};
+pub use publication::{
+    Draft, Payload, PayloadKind, PayloadKindError, Publication, SharedPayload, check_key,
+};
+pub use request::{
+    Asked, Capacity, Handle, Recipients, Request, Respond, Response, Unanswered, Unhandle,
+};
+pub use rights::{PING_TOPIC, Wish};
 pub use selector::{Selector, SelectorError};
 pub use topic::{TopicName, TopicNameError};

@@ -86,7 +86,12 @@ limits! {
     connections_per_shard_max: usize = 4_000_000;
     /// Subscriptions (selectors) of one session.
     subscriptions_per_session_max: usize = 10_000;
-    /// Bytes of answers waiting for one session's socket before its commands are left unread.
+    /// Names of topics that a shard looks at in one turn for subscriptions to patterns that begin, change, end or fall
+    /// behind.
+    attached_per_turn: usize = 16_384;
+    /// Steps in which a `subscribe` may be compared with what its session reads already.
+    overlap_steps_max: usize = 100_000;
+    /// Bytes of answers that wait for one connection, or are under way to it, before its commands wait.
     answers_bytes_max: usize = 256 << 10;
     /// Topics that one session may read afresh at a time (snapshot, resume, after a long stall).
     replay_topics_max: usize = 1_000_000;
@@ -100,14 +105,27 @@ limits! {
     mailbox_len_max: usize = 16_384;
     /// Ordinary HTTP requests that a shard has handed on and awaits.
     requests_in_flight_max: usize = 1_024;
+    /// Bytes in an idempotency key.
+    idempotency_key_bytes_max: usize = 128;
     /// Idempotency keys remembered by a shard.
     idempotency_keys_max: usize = 100_000;
     /// Milliseconds for which an idempotency key is remembered.
     idempotency_window_ms: Duration = Duration::from_secs(300);
     /// Records of durable topics that wait for the disk.
     store_records_in_flight_max: usize = 65_536;
+    /// Subscribes by name of one shard's sessions that wait to hear what their name came to.
+    subscribes_waiting_max: usize = 1_024;
+    /// Selectors and positions in subscription commands of one session that wait for its earlier `subscribe` with a
+    /// name.
+    changes_waiting_max: usize = 10_000;
     /// Topics of which one durable subscriber's position is remembered.
     subscriber_positions_max: usize = 1_000;
+    /// Names of one principal whose positions a shard remembers.
+    subscriber_names_max: usize = 1_000;
+    /// Milliseconds after which a name that acknowledged nothing may be forgotten.
+    subscriber_age_ms: Duration = Duration::from_secs(30 * 24 * 3_600);
+    /// Bytes in the epoch of a position.
+    epoch_bytes_max: usize = 64;
     /// Milliseconds that a session lags before it is told so.
     lag_told_ms: Duration = Duration::from_secs(1);
     /// Milliseconds that a session lags before a topic with the conflation `unsubscribe` is taken from it.
@@ -124,13 +142,19 @@ limits! {
     fragment_bytes: usize = 16 << 10;
     /// Bytes of payloads that may have deltas.
     delta_bytes_max: usize = 1 << 20;
-    /// Bytes of memory, sockets included, at which histories, slow sessions and then new connections are
-    /// shed; 0 is without bound.
+    /// Bytes of memory, sockets included, that the server uses at most: near it histories and then slow sessions
+    /// are shed, at it nothing more is taken (4106); 0 is without bound.
     memory_bytes_max: usize = 0;
     /// Publications in one page of a history.
     history_page_len_max: usize = 1_000;
     /// Milliseconds that a request head, body or handshake may take to arrive.
     request_ms: Duration = Duration::from_secs(10);
+    /// Milliseconds that one WebSocket message may take from its first byte to its last.
+    message_ms: Duration = Duration::from_secs(120);
+    /// Milliseconds that an ordinary HTTP answer may take from its first byte to its last.
+    answer_ms: Duration = Duration::from_secs(300);
+    /// Milliseconds that the server takes to stop at most; then the process ends all the same, with status 1.
+    stop_ms: Duration = Duration::from_secs(9);
     /// Milliseconds of silence after which a WebSocket peer is pinged.
     ping_after_ms: Duration = Duration::from_secs(25);
     /// Milliseconds of silence after which a peer counts as gone.
@@ -157,16 +181,26 @@ limits! {
     handlers_max: usize = 100_000;
     /// Requests that one session may wait for at a time.
     requests_per_session_max: usize = 4_096;
+    /// Requests of one shard that may be looking for who may answer them, or be handed to all, at a time.
+    request_searches_max: usize = 64;
     /// Payload bytes of answers that a shard remembers for requests with a key.
     request_outcomes_bytes_max: usize = 64 << 20;
     /// Bytes of what a client calls itself that are remembered.
     client_bytes_max: usize = 128;
-    /// Wrong keys of applications from one address (of IPv6: one /64) that a shard checks in a minute.
+    /// Wrong tokens, and keys of applications, from one address (of IPv6: one /64) that are checked in a minute.
     failed_keys_per_minute_max: usize = 60;
-    /// Addresses whose wrong keys a shard counts.
-    failed_keys_addresses_max: usize = 10_000;
+    /// Connections from one address (of IPv6: one /64), sessions that are polled included.
+    connections_per_address_max: usize = 10_000;
+    /// HTTP requests from one address (of IPv6: one /64) that are served in a second.
+    requests_per_second_per_address_max: usize = 2_000;
+    /// Addresses whose connections, requests and wrong tokens are counted; those beyond are not.
+    addresses_max: usize = 16_384;
+    /// Milliseconds in which a WebSocket has to present a token, where access.anonymous is "none".
+    authenticate_ms: Duration = Duration::from_secs(10);
     /// Proofs, and keys for one WebSocket, that may be used in a minute.
     proofs_per_minute_max: usize = 1_000_000;
+    /// Names of hosts that were refused and are remembered, so that each is logged once.
+    unknown_hosts_max: usize = 100;
     /// Devices that one session may attach.
     devices_per_session_max: usize = 1_000;
     /// Requests that may be open with one device at a time.
@@ -181,6 +215,8 @@ limits! {
     devices_gone_max: usize = 100_000;
     /// Publications of one topic that a webhook holds; those after them it takes from the topic's history later.
     webhook_topic_pending_max: usize = 100;
+    /// Topics of one webhook of which it is remembered how far they were read although nothing of them waits.
+    webhook_topics_max: usize = 100_000;
     /// Publications of one webhook that wait to be delivered; beyond that it reads no further.
     webhook_pending_max: usize = 10_000;
     /// Payload bytes of these.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use triomphe::{Arc, ThinArc};
 
-use crate::{Moment, Sequence, TopicName};
+use crate::{Code, Limits, Moment, Refusal, Sequence, TopicName};
 
 /// What a payload's bytes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -62,11 +62,43 @@ impl fmt::Display for PayloadKindError {
 impl std::error::Error for PayloadKindError {}
 
 /// The part of a publication that is not its payload. 24 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
     sequence: Sequence,
-    unix_ms: u64,
-    kind: PayloadKind,
+    unix_ms_and_kind: u64,
+    /// The bytes, where several publications share them; otherwise they stand behind the header.
+    shared: Option<ThinArc<(), u8>>,
+}
+
+/// Bits of `unix_ms_and_kind` that hold the time: enough for 100 million years.
+const UNIX_MS_BITS: u32 = 62;
+const UNIX_MS_MASK: u64 = (1 << UNIX_MS_BITS) - 1;
+
+impl Header {
+    fn new(kind: PayloadKind, shared: Option<ThinArc<(), u8>>) -> Self {
+        let unix_ms_and_kind = (kind as u64) << UNIX_MS_BITS;
+        Self { sequence: Sequence::START, unix_ms_and_kind, shared }
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.unix_ms_and_kind & UNIX_MS_MASK
+    }
+
+    fn set_unix_ms(&mut self, unix_ms: u64) {
+        let kind = self.unix_ms_and_kind & !UNIX_MS_MASK;
+        self.unix_ms_and_kind = kind | unix_ms.min(UNIX_MS_MASK);
+    }
+
+    fn kind(&self) -> PayloadKind {
+        match self.unix_ms_and_kind >> UNIX_MS_BITS {
+            0 => PayloadKind::Json,
+            1 => PayloadKind::Text,
+            _ => PayloadKind::Bytes,
+        }
+    }
+}
+
+fn bytes_of(it: &ThinArc<Header, u8>) -> &[u8] {
+    it.header.header.shared.as_ref().map_or(&it.slice, |shared| &shared.slice)
 }
 
 /// A payload with its kind, owned by nobody else yet.
@@ -77,18 +109,17 @@ pub struct Payload(ThinArc<Header, u8>);
 impl Payload {
     /// Copies `bytes`. Whether they are what `kind` says is the caller's to have checked.
     pub fn new(kind: PayloadKind, bytes: &[u8]) -> Self {
-        let header = Header { sequence: Sequence::START, unix_ms: 0, kind };
-        Self(ThinArc::from_header_and_slice(header, bytes))
+        Self(ThinArc::from_header_and_slice(Header::new(kind, None), bytes))
     }
 
     /// What the bytes are.
     pub fn kind(&self) -> PayloadKind {
-        self.0.header.header.kind
+        self.0.header.header.kind()
     }
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.0.slice
+        bytes_of(&self.0)
     }
 }
 
@@ -101,6 +132,37 @@ impl fmt::Debug for Payload {
 impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
         self.kind() == other.kind() && self.bytes() == other.bytes()
+    }
+}
+
+/// Bytes of one message to many topics: the payloads made of it share them.
+#[derive(Clone)]
+pub struct SharedPayload {
+    kind: PayloadKind,
+    bytes: ThinArc<(), u8>,
+}
+
+impl SharedPayload {
+    /// Copies `bytes`, as [`Payload::new`] does.
+    pub fn new(kind: PayloadKind, bytes: &[u8]) -> Self {
+        Self { kind, bytes: ThinArc::from_header_and_slice((), bytes) }
+    }
+
+    /// A payload of these bytes.
+    pub fn payload(&self) -> Payload {
+        /// Up to here a copy is as small as sharing, and nearer to its header.
+        const COPIED_BYTES_MAX: usize = 64;
+        if self.bytes.slice.len() <= COPIED_BYTES_MAX {
+            return Payload::new(self.kind, &self.bytes.slice);
+        }
+        let header = Header::new(self.kind, Some(self.bytes.clone()));
+        Payload(ThinArc::from_header_and_slice(header, &[]))
+    }
+}
+
+impl fmt::Debug for SharedPayload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedPayload({}, {} bytes)", self.kind.name(), self.bytes.slice.len())
     }
 }
 
@@ -128,7 +190,7 @@ impl Publication {
         shared.with_arc_mut(|arc| {
             let inner = Arc::get_mut(arc).expect("a payload is owned by nobody else");
             inner.header_mut().sequence = sequence;
-            inner.header_mut().unix_ms = now.unix_ms;
+            inner.header_mut().set_unix_ms(now.unix_ms);
         });
         Self(shared)
     }
@@ -140,17 +202,36 @@ impl Publication {
 
     /// When it was kept, in milliseconds since the Unix epoch.
     pub fn unix_ms(&self) -> u64 {
-        self.0.header.header.unix_ms
+        self.0.header.header.unix_ms()
     }
 
     /// What the payload's bytes are.
     pub fn kind(&self) -> PayloadKind {
-        self.0.header.header.kind
+        self.0.header.header.kind()
     }
 
     /// The payload.
     pub fn payload(&self) -> &[u8] {
-        &self.0.slice
+        bytes_of(&self.0)
+    }
+
+    /// Bytes that the payload has as a JSON value: text with its escapes, other bytes in base64. No encoding takes more.
+    pub fn json_bytes(&self) -> usize {
+        let payload = self.payload();
+        match self.kind() {
+            PayloadKind::Json => payload.len(),
+            PayloadKind::Text => 2 + payload.iter().map(|byte| escaped_bytes(*byte)).sum::<usize>(),
+            PayloadKind::Bytes => 2 + payload.len().div_ceil(3) * 4,
+        }
+    }
+}
+
+/// Bytes that one of a text takes within JSON. RFC 8259, section 7.
+fn escaped_bytes(byte: u8) -> usize {
+    match byte {
+        b'"' | b'\\' | 0x08 | b'\t' | b'\n' | 0x0C | b'\r' => 2,
+        0x00..0x20 => 6,
+        _ => 1,
     }
 }
 
@@ -169,6 +250,22 @@ impl PartialEq for Publication {
     }
 }
 
+/// A key that something counts once under, as a peer gave it.
+///
+/// # Errors
+/// It is longer than `idempotency_key_bytes_max`.
+pub fn check_key(key: Option<&str>, limits: &Limits) -> Result<Option<Box<str>>, Refusal> {
+    let (len, len_max) = (key.map_or(0, str::len), limits.idempotency_key_bytes_max);
+    if len <= len_max {
+        return Ok(key.map(Into::into));
+    }
+    let text = format!(
+        "cannot take the `key`: it has {len} bytes and idempotency_key_bytes_max is {len_max}; use a \
+         shorter one, such as a hash of it"
+    );
+    Err(Refusal::new(Code::KeyTooLong, text))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -184,6 +281,18 @@ mod tests {
         assert_eq!(publication.payload().as_ptr(), at);
         assert_eq!(publication.payload(), b"hello");
         assert_eq!((publication.unix_ms(), publication.sequence().get()), (7, 1));
-        assert_eq!(size_of::<Publication>(), 8);
+        assert_eq!((size_of::<Publication>(), size_of::<Header>()), (8, 24));
+    }
+
+    #[test]
+    fn publications_of_one_shared_payload_share_its_bytes_and_differ_in_place() {
+        let shared = SharedPayload::new(PayloadKind::Bytes, &[7; 1000]);
+        let now = |unix_ms| Moment { elapsed: Duration::ZERO, unix_ms };
+        let one = Publication::new(shared.payload(), Sequence::START.next(), now(5));
+        let other = Publication::new(shared.payload(), Sequence::MAX, now(u64::MAX));
+        assert_eq!(one.payload().as_ptr(), other.payload().as_ptr());
+        assert_eq!((one.payload(), one.kind()), (&[7; 1000][..], PayloadKind::Bytes));
+        assert_eq!((one.sequence().get(), one.unix_ms()), (1, 5));
+        assert_eq!((other.sequence(), other.kind()), (Sequence::MAX, PayloadKind::Bytes));
     }
 }

@@ -66,7 +66,16 @@ pub struct Respond {
     /// The number of the request.
     pub request: u64,
     /// What it says, or why there is none.
-    pub result: Result<Arc<Payload>, Box<str>>,
+    pub result: Result<Arc<Payload>, Unanswered>,
+}
+
+/// Why whoever was asked does not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// It declines, and says why.
+    Declined(Box<str>),
+    /// It handles no such requests any more: somebody else may.
+    NotHandled,
 }
 
 /// A request as its handler hears it.

@@ -4,7 +4,7 @@ use model::{Limits, TopicName};
 
 use crate::device;
 use crate::http::{BodyReader, MessageFraming, MessageReader, Said, parse_head};
-use crate::native::{EventId, Undecoded, binary, decode_commands, decode_opening, json};
+use crate::native::{Batch, EventId, Undecoded, binary, decode_opening, json};
 use crate::websocket::{Deflater, FrameError, Inbound, Inflater, Role, Unread, WINDOW_BITS};
 
 fn limits() -> Limits {
@@ -97,15 +97,62 @@ pub fn check_opening(bytes: &[u8]) {
         // Either is right; it must not panic.
         let _ = decode_opening(&head, &limits);
     }
-    if let Some(id) = EventId::parse(&text) {
-        assert_eq!(EventId::parse(&id.to_string()), Some(id));
+    let id = EventId::parse(&text);
+    assert_eq!(EventId::parse(&id.to_string()), id);
+    if let Ok(mut batch) = Batch::read(bytes.to_vec(), &limits) {
+        while batch.take(&limits).is_some() {}
     }
-    let _ = decode_commands(bytes, &limits);
 }
 
-/// A request head is whole from one byte on and not before; its body is read alike in any pieces.
+/// The requests that are pipelined in `bytes`, and what ended them.
+fn hear_requests(bytes: &[u8], pieces: &[usize]) -> Vec<String> {
+    let limits = limits();
+    let (mut told, mut input, mut at) = (Vec::new(), Vec::new(), 0);
+    let mut reading: Option<(String, BodyReader)> = None;
+    let mut pieces = pieces.iter().copied().chain(std::iter::repeat(usize::MAX));
+    while at < bytes.len() {
+        let count = pieces.next().unwrap_or(usize::MAX).clamp(1, bytes.len() - at);
+        input.extend_from_slice(&bytes[at..at + count]);
+        at += count;
+        loop {
+            let read = match reading.take() {
+                None => parse_head(&input, &limits).and_then(|parsed| {
+                    let body = |(head, len)| {
+                        BodyReader::new(&head, &limits).map(|body| (head.target, body, len))
+                    };
+                    parsed.map(body).transpose()
+                }),
+                Some((target, mut body)) => {
+                    body.handle_bytes(&input).map(|taken| Some((target, body, taken)))
+                }
+            };
+            let (target, body, taken) = match read {
+                Ok(None) => break,
+                Ok(Some(read)) => read,
+                Err(refusal) => {
+                    told.push(format!("{:?}", refusal.code));
+                    return told;
+                }
+            };
+            input.drain(..taken);
+            if body.is_done() {
+                told.push(format!("{target} {:?}", body.into_body()));
+            } else {
+                reading = Some((target, body));
+                if input.is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+    told
+}
+
+/// A request head is whole from one byte on and not before; its body is read alike in any pieces, and so are the
+/// requests after it.
 pub fn check_http(bytes: &[u8], pieces: &[usize]) {
     let limits = limits();
+    assert_eq!(hear_requests(bytes, pieces), hear_requests(bytes, &[]));
     let Ok(Some((head, len))) = parse_head(bytes, &limits) else { return };
     assert!(len <= bytes.len());
     for end in [0, len / 2, len - 1] {
@@ -197,9 +244,11 @@ mod tests {
         #[test]
         fn requests_nearly_right(
             text in NEARLY_HTTP,
+            more in prop::collection::vec(NEARLY_HTTP, 0..4),
             pieces in prop::collection::vec(1usize..20, 0..20),
         ) {
             check_http(text.as_bytes(), &pieces);
+            check_http((text.clone() + &more.concat()).as_bytes(), &pieces);
             check_device(text.as_bytes(), &pieces);
             check_opening(text.as_bytes());
         }

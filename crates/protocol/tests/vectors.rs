@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use model::{
-    Code, Command, CommandId, DeltaKind, Draft, Epoch, Limits, Moment, Payload, PayloadKind,
-    Publication, Publish, Sequence, TopicName,
+    AckLevel, Code, Command, CommandId, DeltaKind, Draft, Epoch, Event, GapReason, Limits, Moment,
+    Payload, PayloadKind, Publication, Publish, Refusal, Sequence, TopicName,
 };
 use tidegate_protocol::native::{DeltaRef, SequenceRef, ServerRecord, TopicRef, binary, json};
 
@@ -310,5 +310,71 @@ fn bad_commands_are_refused_with_their_id() {
     for (text, id, code) in cases {
         let undecoded = json::decode_command(text, &limits).expect_err(text);
         assert_eq!((undecoded.id, undecoded.refusal.code), (id.map(CommandId), code), "{text}");
+    }
+}
+
+#[test]
+fn what_a_later_server_says_is_passed_over() {
+    let (limits, pong) = (Limits::default(), r#"{"type":"pong","later":{"x":[1]}}"#);
+    for line in vectors("json-unknown") {
+        assert_eq!(json::decode_server_message(line, &limits), Ok(Vec::new()), "{line}");
+        let list = format!("[{},{pong}]", line.trim_matches(['[', ']']));
+        let records = json::decode_server_message(&list, &limits).expect(line);
+        assert_eq!(records, [ServerRecord::Event(Event::Pong { id: None })], "{line}");
+    }
+    for bad in
+        [r#"{"type":"gap","topic":7}"#, r#"{"topic":"a"}"#, r#"{"type":"pong","id":[]}"#, "7"]
+    {
+        assert!(json::decode_server_message(bad, &limits).is_err(), "{bad}");
+    }
+    for line in vectors("binary-unknown") {
+        let record = hex(&line.replace(' ', ""));
+        let mut message = record.clone();
+        binary::append_event(&Event::Pong { id: None }, &mut message);
+        message.extend_from_slice(&record);
+        let records = binary::decode_server_message(&message, &limits).expect(line);
+        assert_eq!(records, [ServerRecord::Event(Event::Pong { id: None })], "{line}");
+        let cut = &record[..record.len() - 1];
+        assert!(binary::decode_server_message(cut, &limits).is_err(), "cut short: {line}");
+    }
+}
+
+#[test]
+fn a_known_event_may_say_something_of_a_later_version() {
+    let limits = Limits::default();
+    let event = |text: &str| match json::decode_server_message(text, &limits).as_deref() {
+        Ok([ServerRecord::Event(event)]) => event.clone(),
+        other => panic!("{text}: {other:?}"),
+    };
+    let refused = event(r#"{"type":"refused","id":3,"code":4298,"error":"not now"}"#);
+    let refusal = Refusal::new(Code::Other(4298), "not now");
+    assert_eq!(refused, Event::Refused { id: Some(CommandId(3)), refusal: refusal.clone() });
+    let closing = event(r#"{"type":"closing","code":4298,"error":"not now","retry_after_ms":5}"#);
+    assert_eq!(closing, Event::Closing { refusal: refusal.clone(), retry_after_ms: 5 });
+    let detached = event(r#"{"type":"detached","device":"a/d","code":4298,"error":"not now"}"#);
+    let device = "a/d".into();
+    assert_eq!(detached, Event::Detached { id: None, device, refusal: Some(refusal) });
+    let gap =
+        r#"{"type":"gap","topic":"a","number":1,"epoch":"e","from":1,"to":2,"reason":"later"}"#;
+    assert!(matches!(event(gap), Event::Gap(gap) if gap.reason == GapReason::Other));
+    let published = r#"{"type":"published","topic":"a","epoch":"e","sequence":1,"level":"later"}"#;
+    assert!(matches!(event(published), Event::Published { level: AckLevel::Memory, .. }));
+}
+
+#[test]
+fn what_a_later_client_asks_is_refused_and_the_rest_goes_on() {
+    let limits = Limits::default();
+    for line in vectors("binary-unknown") {
+        let record = hex(&line.replace(' ', ""));
+        let mut message = record.clone();
+        binary::append_command(Some(CommandId(7)), &Command::Ping, &mut message);
+        message.extend_from_slice(&record[..record.len() - 1]);
+        let decoded: Vec<_> = binary::decode_commands(&message, &limits).collect();
+        let [Err(refused), Ok((Some(CommandId(7)), Command::Ping, _)), Err(cut)] = &decoded[..]
+        else {
+            panic!("{line}: {decoded:?}")
+        };
+        assert_eq!(refused.refusal.code, Code::UnknownCommand, "{line}");
+        assert_eq!(cut.refusal.code, Code::BadCommand, "{line}");
     }
 }

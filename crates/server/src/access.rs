@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use model::{Anonymous, Code, Limits, Principal, Refusal, Selector};
 
+use crate::addresses::Addresses;
 use crate::config::{AccessConfig, Config};
 use crate::devices::UsedOnce;
 
@@ -14,6 +15,10 @@ pub struct Access {
     anonymous: Option<Arc<Principal>>,
     tokens: HashMap<String, Arc<Principal>>,
     origins: Vec<String>,
+    /// Names that the server goes by, besides those that cannot be anybody else's.
+    hosts: Vec<String>,
+    /// What was counted of clients, by their addresses.
+    pub(crate) addresses: Addresses,
     /// Proofs and keys that are good for one use, and had it.
     pub(crate) used_once: UsedOnce,
 }
@@ -45,6 +50,14 @@ impl Access {
             anonymous: anonymous.map(Arc::new),
             tokens: tokens.collect(),
             origins: config.origins.clone(),
+            hosts: config
+                .hosts
+                .iter()
+                .cloned()
+                .chain(own_name())
+                .map(|it| it.to_lowercase())
+                .collect(),
+            addresses: Addresses::new(&config.trusted_proxies, limits),
             used_once: UsedOnce::new(limits.proofs_per_minute_max),
         }
     }
@@ -70,10 +83,13 @@ impl Access {
 
     /// Whether a peer may come in before it presented a token: it still can in `hello`.
     pub fn welcome(&self) -> Arc<Principal> {
-        self.anonymous.clone().unwrap_or_else(|| {
-            let nobody = Principal::unlimited("nobody");
-            Arc::new(Principal { everything: false, ..nobody })
-        })
+        self.anonymous.clone().unwrap_or_else(|| Arc::new(Principal::nobody()))
+    }
+
+    /// Whether the server goes by a name, which is in lower case. Names without a dot nobody can have made point here.
+    pub fn host_allowed(&self, name: &str) -> bool {
+        let is_local = !name.contains('.') || name.ends_with(".localhost");
+        is_local || self.hosts.iter().any(|known| known == name || known == "*")
     }
 
     /// Whether pages of `origin` may use a server that they call `host`.
@@ -81,6 +97,12 @@ impl Access {
         let own = origin.split_once("://").is_some_and(|(_, authority)| authority == host);
         own || self.origins.iter().any(|allowed| allowed == origin || allowed == "*")
     }
+}
+
+/// What the machine calls itself, if it says so.
+fn own_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 /// What nobody may touch without a key or a token: devices, and what webhooks could not deliver.
@@ -126,6 +148,30 @@ mod tests {
         assert!(!anonymous.may(Action::Publish, &dead) && anonymous.may(Action::Subscribe, &dead));
         let without = Access::new(&Config::default()).principal(None).expect("welcome");
         assert!(without.may(Action::Publish, &dead), "the name means nothing then");
+    }
+
+    #[test]
+    fn a_name_that_somebody_else_can_have_made_is_none_of_ours_unless_it_is_listed() {
+        let access = |hosts: &[&str]| {
+            let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+            let config = AccessConfig { hosts, ..AccessConfig::default() };
+            Access::with(&config, Vec::new(), &Limits::default())
+        };
+        let usual = access(&[]);
+        for (name, is_ours) in [
+            ("localhost", true),
+            ("a.localhost", true),
+            ("push", true),
+            ("evil.example", false),
+            ("localhost.evil.example", false),
+            ("notlocalhost.example", false),
+        ] {
+            assert_eq!(usual.host_allowed(name), is_ours, "{name}");
+        }
+        assert!(own_name().is_none_or(|name| usual.host_allowed(&name.to_lowercase())));
+        let listed = access(&["Push.example"]);
+        assert!(listed.host_allowed("push.example") && !listed.host_allowed("a.push.example"));
+        assert!(access(&["*"]).host_allowed("evil.example"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use admin::{Question, Shards, WebhookCounters};
+use backbone::SharedFault;
 use engine::{Hiccups, MailSender};
 use hub::home_shard;
 use model::{Code, Limits, Principal, Refusal, TopicName};
@@ -11,6 +12,7 @@ use model::{Code, Limits, Principal, Refusal, TopicName};
 use crate::access::Access;
 use crate::config::Config;
 use crate::mail::ShardMail;
+use crate::memory::Memory;
 
 /// Asks shards by mail.
 pub(crate) struct MailedShards {
@@ -18,8 +20,10 @@ pub(crate) struct MailedShards {
     pub config: Arc<Config>,
     pub access: Arc<Access>,
     pub is_ready: Arc<AtomicBool>,
+    pub store_fault: Option<SharedFault>,
     pub hiccups: Option<Arc<Hiccups>>,
     pub webhooks: Vec<Arc<WebhookCounters>>,
+    pub memory: Memory,
 }
 
 impl Shards for MailedShards {
@@ -54,11 +58,19 @@ impl Shards for MailedShards {
         &self.config.limits
     }
 
+    fn check_memory(&self, bytes: usize, what: &str) -> Result<(), Refusal> {
+        self.memory.check(bytes, what)
+    }
+
     fn hiccups(&self) -> Option<Vec<(u64, u64)>> {
         self.hiccups.as_ref().map(|hiccups| hiccups.take())
     }
 
     fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Relaxed)
+    }
+
+    fn store_fault(&self) -> Option<String> {
+        Some(self.store_fault.as_ref()?.get()?.to_string())
     }
 }

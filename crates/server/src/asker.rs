@@ -3,8 +3,9 @@
 use engine::{Io, Socket};
 use hub::ShardIndex;
 use model::Refusal;
-use protocol::http::{BodyLen, RequestHead, encode_response_head, refusal_body};
+use protocol::http::{BodyLen, RequestHead, encode_response_head, refusal_body, refusal_fields};
 
+use crate::addresses::Network;
 use crate::mail::{Response, ShardMail};
 use crate::shard::Shard;
 
@@ -19,6 +20,10 @@ pub struct Asker {
     pub serial: u32,
     /// Whether it may serve another request.
     pub keep_alive: bool,
+    /// Whether the request was a HEAD: then the answer has no body.
+    pub is_head: bool,
+    /// Where the client's counts stand, if they are counted.
+    pub network: Option<Network>,
     /// The page that asked, which must be let read the answer.
     pub origin: Option<Box<str>>,
 }
@@ -34,19 +39,27 @@ impl<I: Io> Shard<I> {
     pub(crate) fn asker(&mut self, socket: Socket, head: &RequestHead) -> Option<Asker> {
         let (shard, keep_alive) = (self.index, head.keep_alive());
         let serial = self.connection(socket)?.serial;
-        let origin = head.field("origin").map(Into::into);
-        Some(Asker { shard, socket, serial, keep_alive, origin })
+        let (is_head, origin) = (head.is_head(), head.field("origin").map(Into::into));
+        let network = self.network_of(socket, head);
+        Some(Asker { shard, socket, serial, keep_alive, is_head, network, origin })
     }
 
     /// Answers a request with a whole body.
     pub(crate) fn answer(&mut self, asker: Asker, status: u16, content_type: &str, body: &[u8]) {
-        let Asker { shard, socket, serial, keep_alive, origin } = asker;
+        self.answer_with(asker, status, &[("content-type", content_type)], body);
+    }
+
+    fn answer_with(&mut self, asker: Asker, status: u16, more: &[(&str, &str)], body: &[u8]) {
+        let Asker { shard, socket, serial, keep_alive, is_head, origin, .. } = asker;
         let mut fields = origin_fields(origin.as_deref());
-        fields.extend([("content-type", content_type), ("cache-control", "no-store")]);
+        fields.push(("cache-control", "no-store"));
+        fields.extend(more);
         let mut bytes = Vec::with_capacity(body.len() + 256);
         let len = BodyLen::Bytes(body.len() as u64);
-        encode_response_head(status, &fields, len, keep_alive, &mut bytes);
-        bytes.extend_from_slice(body);
+        encode_response_head(status, &self.date(), &fields, len, keep_alive, &mut bytes);
+        if !is_head {
+            bytes.extend_from_slice(body);
+        }
         let response = Response { socket: socket.0, serial, bytes, is_last: true };
         if shard == self.index {
             self.handle_response(response);
@@ -57,8 +70,20 @@ impl<I: Io> Shard<I> {
 
     /// Answers a request with an error.
     pub(crate) fn answer_refusal(&mut self, asker: Asker, refusal: &Refusal) {
+        self.answer_refusal_with(asker, refusal, &[]);
+    }
+
+    /// The same with more fields.
+    pub(crate) fn answer_refusal_with(
+        &mut self,
+        asker: Asker,
+        refusal: &Refusal,
+        more: &[(&str, &str)],
+    ) {
         self.refusals += 1;
+        let mut fields = refusal_fields(refusal);
+        fields.extend(more);
         let body = refusal_body(refusal);
-        self.answer(asker, refusal.code.http_status(), "application/json", body.as_bytes());
+        self.answer_with(asker, refusal.code.http_status(), &fields, body.as_bytes());
     }
 }

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use admin::AnswerTaker;
 use hub::SessionIndex;
-use model::Principal;
+use model::{Features, Principal};
 use protocol::http::{BodyReader, RequestHead};
 use protocol::native::Framing;
 use protocol::websocket::{Deflater, Inbound};
 
+use crate::addresses::Counted;
 use crate::asker::Asker;
+use crate::byte_queue::ByteQueue;
 use crate::devices::{Attached, DeviceSocket};
 
 /// One connection.
@@ -24,8 +27,8 @@ pub(crate) struct Connection {
 /// What a connection is at.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// A request head is arriving; these bytes of it are here.
-    Head(Vec<u8>),
+    /// A request head is arriving; what is here of it, and of requests after it.
+    Head(ByteQueue),
     /// A request body is arriving.
     Body(Box<Arriving>),
     /// A request was handed on; its answer is awaited or being sent.
@@ -45,6 +48,21 @@ pub(crate) enum State {
 }
 
 impl State {
+    /// What takes the peer's WebSocket frames, where it is kept here.
+    pub(crate) fn inbound_mut(&mut self) -> Option<&mut Inbound> {
+        match self {
+            Self::Echo(echo) => Some(&mut echo.inbound),
+            Self::DeviceSocket(open) => Some(&mut open.inbound),
+            Self::Head(_)
+            | Self::Body(_)
+            | Self::Answering(_)
+            | Self::Native(_)
+            | Self::Stream(_)
+            | Self::Device(_)
+            | Self::Polled(_) => None,
+        }
+    }
+
     /// What speaks the native dialect, however it is carried.
     pub(crate) fn native(&self) -> Option<&Native> {
         match self {
@@ -86,18 +104,26 @@ impl State {
 pub(crate) struct Arriving {
     pub head: RequestHead,
     pub body: BodyReader,
+    /// What the socket did not take yet of `100 Continue`.
+    pub unsent: ByteQueue,
 }
 
 /// A request that was handed on.
 #[derive(Debug, Default)]
 pub(crate) struct Answering {
     pub keep_alive: bool,
+    /// The request was a HEAD: the answer has no body.
+    pub is_head: bool,
     /// Bytes received after the request.
-    pub early: Vec<u8>,
+    pub early: ByteQueue,
     /// Bytes of the answer that the socket did not take yet.
-    pub unsent: Vec<u8>,
+    pub unsent: ByteQueue,
+    /// Where the API waits to make more of it.
+    pub taker: Option<AnswerTaker>,
     /// All of the answer is here.
     pub is_whole: bool,
+    /// When its first byte was here, in whole seconds.
+    pub begun_at: Option<u32>,
 }
 
 /// A response that goes on: Server-Sent Events, or lines.
@@ -113,6 +139,8 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 pub(crate) struct Polled {
     pub native: Native,
+    /// Its place among the connections of its client's address.
+    pub counted: Option<Counted>,
     /// The poll that waits for something to tell.
     pub asker: Option<Asker>,
     /// What the next answer will say.
@@ -127,10 +155,13 @@ pub(crate) struct Polled {
 #[derive(Debug)]
 pub(crate) struct Native {
     pub session: SessionIndex,
-    pub inbound: Inbound,
     pub principal: Arc<Principal>,
+    /// Bytes that the answers under way to it may have.
+    pub under_way: u32,
     /// A command was heard: `hello` comes too late.
     pub has_spoken: bool,
+    /// What the peer named, so that it may be sent.
+    pub features: Features,
     /// A ping is out since the peer was last heard.
     pub is_pinged: bool,
     /// We are closing it: nothing is read any more.
@@ -153,6 +184,6 @@ mod tests {
 
     #[test]
     fn a_connection_is_small() {
-        assert!(size_of::<Option<Connection>>() <= 48, "{}", size_of::<Option<Connection>>());
+        assert!(size_of::<Option<Connection>>() <= 32, "{}", size_of::<Option<Connection>>());
     }
 }

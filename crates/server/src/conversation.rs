@@ -1,20 +1,25 @@
 //! What WebSocket peers say, and what the hub is asked for it.
 
 use engine::{Io, Sent, Socket};
+use hub::SessionIndex;
 use model::{
-    Action, Code, Command, CommandId, Event, Hello, Principal, Refusal, Selector, SubscribeOptions,
+    Code, Command, CommandId, DeltaKind, Event, Features, Hello, Limits, Refusal, SubscribeOptions,
 };
 use protocol::native::binary::{self, Decoded, IsBinary};
-use protocol::native::{Framing, Undecoded, json};
+use protocol::native::{Framing, MessageBuilder, Undecoded, json};
 use protocol::websocket::{
     Deflater, FrameError, Message, MessageWriter, Opcode, Role, Unread, encode_close, encode_pong,
 };
 
+use crate::budget::ANSWER_BYTES;
+use crate::byte_queue::ByteQueue;
 use crate::connection::{Connection, Native, State};
 use crate::encoder::Manner;
+use crate::input::Commands;
 use crate::payloads::compile;
 use crate::publish::PendingPublish;
 use crate::shard::Shard;
+use crate::subscribers::Change;
 
 /// The server's version, told in `welcome`.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -23,22 +28,30 @@ const RETRY_AFTER_MS: u64 = 1_000;
 
 /// One message's worth of things to do, taken out of the connection's borrow.
 enum Heard {
-    Commands(Vec<Decoded>),
+    /// A command, and the rest of the message that it came in.
+    Command(Decoded, Vec<u8>),
     Ping(Vec<u8>),
-    Pong,
+    Nothing,
     Close(u16),
     Broken(FrameError),
 }
 
 impl<I: Io> Shard<I> {
-    /// Takes bytes from a WebSocket that speaks the native dialect.
-    pub(crate) fn handle_native(&mut self, socket: Socket, bytes: &mut [u8]) {
+    /// Takes bytes from a WebSocket that speaks the native dialect, as far as its answers leave room; answers how
+    /// many.
+    pub(crate) fn handle_native(&mut self, socket: Socket, bytes: &mut [u8]) -> usize {
+        let len = bytes.len();
         let mut input = Unread::new(bytes);
-        while let Some(heard) = self.next_heard(socket, &mut input) {
+        self.release_subscriptions(socket);
+        while self.has_room(socket) && !self.inputs.has_received(socket) {
+            let Some(heard) = self.next_heard(socket, &mut input) else { return len };
             match heard {
-                Heard::Commands(commands) => {
-                    for command in commands {
-                        self.handle_command(socket, command);
+                Heard::Command(command, rest) => {
+                    self.handle_command(socket, command);
+                    if !rest.is_empty() {
+                        let mut records = ByteQueue::default();
+                        records.append(&rest);
+                        self.carry_out_or_keep(socket, Commands::Records(records));
                     }
                 }
                 Heard::Ping(payload) => {
@@ -46,7 +59,7 @@ impl<I: Io> Shard<I> {
                     encode_pong(&payload, &mut pong);
                     self.tell_native(socket, &pong);
                 }
-                Heard::Pong => {}
+                Heard::Nothing => {}
                 Heard::Close(code) => {
                     // After a close frame nothing may follow. RFC 6455, section 5.5.1.
                     if let Some(session) = self.native(socket).map(|native| native.session) {
@@ -62,6 +75,7 @@ impl<I: Io> Shard<I> {
                 }
             }
         }
+        input.taken()
     }
 
     fn next_heard(&mut self, socket: Socket, input: &mut Unread<'_>) -> Option<Heard> {
@@ -71,22 +85,37 @@ impl<I: Io> Shard<I> {
         if native.is_closing {
             return None;
         }
+        native.is_pinged = false;
         let is_deflated = Manner::of(self.hub.encoding(native.session)).is_deflated;
         let inflater = is_deflated.then_some(&mut self.inflater);
-        Some(match native.inbound.poll_deflated(input, Role::Server, limits, inflater) {
-            Ok(None) => return None,
-            Ok(Some(Message::Text(text))) => {
+        let mut inbound = self.inbounds.take(socket);
+        let heard = match inbound.poll_deflated(input, Role::Server, limits, inflater) {
+            Ok(None) => None,
+            Ok(Some(message)) => Some(Self::heard_in(message, limits)),
+            Err(error) => Some(Heard::Broken(error)),
+        };
+        self.inbounds.keep(socket, inbound);
+        heard
+    }
+
+    fn heard_in(message: Message<'_>, limits: &Limits) -> Heard {
+        match message {
+            Message::Text(text) => {
                 let decoded = json::decode_command(text, limits);
-                Heard::Commands(vec![decoded.map(|(id, command)| (id, command, IsBinary::No))])
+                let decoded = decoded.map(|(id, command)| (id, command, IsBinary::No));
+                Heard::Command(decoded, Vec::new())
             }
-            Ok(Some(Message::Binary(bytes))) => {
-                Heard::Commands(binary::decode_commands(bytes, limits).collect())
+            Message::Binary(bytes) => {
+                let mut commands = binary::decode_commands(bytes, limits);
+                match commands.next() {
+                    Some(first) => Heard::Command(first, commands.rest().to_vec()),
+                    None => Heard::Nothing,
+                }
             }
-            Ok(Some(Message::Ping(payload))) => Heard::Ping(payload.to_vec()),
-            Ok(Some(Message::Pong(_))) => Heard::Pong,
-            Ok(Some(Message::Close(reason))) => Heard::Close(reason.map_or(1000, |(code, _)| code)),
-            Err(error) => Heard::Broken(error),
-        })
+            Message::Ping(payload) => Heard::Ping(payload.to_vec()),
+            Message::Pong(_) => Heard::Nothing,
+            Message::Close(reason) => Heard::Close(reason.map_or(1000, |(code, _)| code)),
+        }
     }
 
     fn native(&mut self, socket: Socket) -> Option<&mut Native> {
@@ -97,69 +126,81 @@ impl<I: Io> Shard<I> {
         let Some(native) = self.native(socket) else { return };
         let (session, principal) = (native.session, native.principal.clone());
         let is_first = !std::mem::replace(&mut native.has_spoken, true);
+        let named = native.features;
+        self.counters.commands += 1;
+        let serial = self.connection(socket).map_or(0, |open| open.serial);
         let (id, result) = match command {
             Err(Undecoded { id, refusal }) => (id, Err(refusal)),
             Ok((id, command, is_binary)) => (
                 id,
-                match command {
-                    Command::Hello(hello) => {
-                        let greeted = self.handle_hello(socket, id, hello, is_first);
-                        if is_first
-                            && greeted.is_err()
-                            && let Some(native) = self.native(socket)
-                        {
-                            // It may greet once more, with another token.
-                            native.has_spoken = false;
+                self.check_command(socket, &principal, &command)
+                    .and_then(|()| check_features(&command, named, self.config.features))
+                    .and_then(|()| self.check_memory_for(&command))
+                    .and_then(|()| match command {
+                        Command::Hello(hello) => {
+                            let greeted = self.handle_hello(socket, id, hello, is_first);
+                            if is_first
+                                && greeted.is_err()
+                                && let Some(native) = self.native(socket)
+                            {
+                                // It may greet once more, with another token.
+                                native.has_spoken = false;
+                            }
+                            greeted
                         }
-                        greeted
-                    }
-                    Command::Subscribe(wanted) => check_read(&principal, &wanted.selectors)
-                        .and_then(|()| check_filter(&wanted.options))
-                        .and_then(|()| match wanted.name {
-                            Some(_) => self.subscribe_by_name(socket, &principal, id, wanted),
-                            None => self.hub.subscribe(session, id, wanted),
-                        }),
-                    Command::Acknowledge(acknowledged) => {
-                        self.acknowledge(socket, &principal, id, acknowledged)
-                    }
-                    Command::Unsubscribe(unwanted) => self.hub.unsubscribe(session, id, unwanted),
-                    Command::Publish(publish) => {
-                        let serial = self.connection(socket).map_or(0, |open| open.serial);
-                        self.check_session_publish(socket, &principal, &publish.draft.topic).map(
-                            |()| {
-                                let pending =
-                                    PendingPublish::Session { socket, serial, id, is_binary };
-                                self.publish(publish.draft, pending);
-                            },
-                        )
-                    }
-                    Command::History(query) => {
-                        let serial = self.connection(socket).map_or(0, |open| open.serial);
-                        let selector = Selector::of_topic(&query.topic);
-                        check_read(&principal, std::slice::from_ref(&selector))
-                            .map(|()| self.ask_history(socket, serial, id, query))
-                    }
-                    Command::Handle(handle) => self.handle_requests(socket, &principal, id, handle),
-                    Command::Unhandle(unhandle) => self.unhandle_requests(socket, id, unhandle),
-                    Command::Request(request) => self.ask(socket, &principal, id, request),
-                    Command::Respond(respond) => match (self.respond(socket, respond), id) {
-                        (Err(refusal), Some(_)) => Err(refusal),
-                        // Who did not ask does not hear it.
-                        (Err(_), None) | (Ok(()), _) => Ok(()),
-                    },
-                    Command::Attach(attach) => {
-                        self.attach_to_session(socket, &principal, id, attach)
-                    }
-                    Command::Detach(detach) => self.detach_from_session(socket, id, detach),
-                    Command::Close => {
-                        self.end_session(socket);
-                        Ok(())
-                    }
-                    Command::Ping => {
-                        self.hub.tell(session, &Event::Pong { id });
-                        Ok(())
-                    }
-                },
+                        Command::Subscribe(mut wanted) => {
+                            if !named.and(self.config.features).has(Features::DELTAS) {
+                                wanted.options.delta = DeltaKind::None;
+                            }
+                            check_filter(&wanted.options).and_then(|()| {
+                                let bytes = self.answer_bytes_of(&wanted);
+                                let change = Change::Subscribe(wanted);
+                                let changed = self.change_subscriptions(socket, id, change);
+                                self.reserve_subscription(socket, session, bytes);
+                                changed
+                            })
+                        }
+                        Command::Acknowledge(acknowledged) => {
+                            self.reserve(socket, serial, ANSWER_BYTES);
+                            self.acknowledge(socket, &principal, id, acknowledged)
+                                .inspect_err(|_| self.release(socket, serial, ANSWER_BYTES))
+                        }
+                        Command::Unsubscribe(unwanted) => {
+                            self.change_subscriptions(socket, id, Change::Unsubscribe(unwanted))
+                        }
+                        Command::Publish(publish) => {
+                            let reserved = ANSWER_BYTES + publish.draft.topic.as_str().len();
+                            self.reserve(socket, serial, reserved);
+                            let pending =
+                                PendingPublish::Session { socket, serial, id, is_binary, reserved };
+                            self.publish(publish.draft, pending);
+                            Ok(())
+                        }
+                        Command::History(query) => {
+                            self.ask_history(socket, serial, id, query);
+                            Ok(())
+                        }
+                        Command::Handle(handle) => {
+                            self.handle_requests(socket, &principal, id, handle)
+                        }
+                        Command::Unhandle(unhandle) => self.unhandle_requests(socket, id, unhandle),
+                        Command::Request(request) => self.ask(socket, &principal, id, request),
+                        Command::Respond(respond) => match (self.respond(socket, respond), id) {
+                            (Err(refusal), Some(_)) => Err(refusal),
+                            // Who did not ask does not hear it.
+                            (Err(_), None) | (Ok(()), _) => Ok(()),
+                        },
+                        Command::Attach(attach) => self.attach_to_session(socket, id, attach),
+                        Command::Detach(detach) => self.detach_from_session(socket, id, detach),
+                        Command::Close => {
+                            self.end_session(socket);
+                            Ok(())
+                        }
+                        Command::Ping => {
+                            self.hub.tell(session, &Event::Pong { id });
+                            Ok(())
+                        }
+                    }),
             ),
         };
         if let Err(refusal) = result {
@@ -180,7 +221,7 @@ impl<I: Io> Shard<I> {
             return Err(Refusal::new(Code::BadCommand, text));
         }
         let principal = match &hello.token {
-            Some(token) => Some(self.access.principal(Some(token))?),
+            Some(token) => Some(self.principal_of(self.network_on(socket), Some(token))?),
             None => None,
         };
         let node = self.config.name.clone();
@@ -191,6 +232,8 @@ impl<I: Io> Shard<I> {
         let serial = connection.serial;
         let Some(native) = connection.state.native_mut() else { return Ok(()) };
         let session = native.session;
+        let features = hello.features.unwrap_or(Features::ALL);
+        native.features = features;
         if let Some(principal) = principal {
             native.principal = principal;
         }
@@ -199,8 +242,9 @@ impl<I: Io> Shard<I> {
             self.handling.name(socket.0, &client, self.config.limits.client_bytes_max);
         }
         let mut manner = Manner::of(self.hub.encoding(session));
-        manner.encoding = manner.encoding.with_batch(hello.batch);
-        manner.has_fragments = hello.fragments;
+        let features = features.and(self.config.features);
+        manner.encoding = manner.encoding.with_batch(hello.batch && features.has(Features::BATCH));
+        manner.has_fragments = hello.fragments && features.has(Features::FRAGMENTS);
         self.hub.set_encoding(session, manner.index());
         self.hub.set_rates(session, rates.stricter(hello.rates), self.now);
         let session_name = self.session_name(serial);
@@ -212,9 +256,34 @@ impl<I: Io> Shard<I> {
             key: (manner.framing != Framing::WebSocket).then(|| self.session_key(socket, serial)),
             payload_bytes_max,
             message_bytes_max,
+            features: Some(self.config.features),
         };
         self.hub.tell(session, &welcome);
+        self.tell_unknown(session);
         Ok(())
+    }
+
+    /// Tells a session an event that no client knows, if the configuration says so.
+    fn tell_unknown(&mut self, session: SessionIndex) {
+        if !self.config.unknown_events {
+            return;
+        }
+        let record = br#"{"type":"from-later","topic":{"id":[1]},"limits":0,"from":null}"#;
+        let Manner { encoding, framing, .. } = Manner::of(self.hub.encoding(session));
+        let mut message = Vec::new();
+        let mut builder = MessageBuilder::begin(encoding, framing, &mut message);
+        builder.next_record(&mut message);
+        if encoding.is_binary() {
+            // A control record, whose bytes are fewer than 128.
+            message.extend_from_slice(&[0, record.len() as u8]);
+            message.extend_from_slice(record);
+        } else {
+            let start = encoding.begin_record(Some("from-later"), &mut message);
+            message.extend_from_slice(record);
+            encoding.end_record(start, None, "", &mut message);
+        }
+        builder.finish(&mut message);
+        self.hub.tell_bytes(session, &message);
     }
 
     /// The public name of the session on the connection with this serial.
@@ -274,13 +343,14 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    /// Takes bytes from a WebSocket that echoes.
-    pub(crate) fn handle_echo(&mut self, socket: Socket, bytes: &mut [u8]) {
+    /// Takes bytes from a WebSocket that echoes, as far as what it sent before was taken back; answers how many.
+    pub(crate) fn handle_echo(&mut self, socket: Socket, bytes: &mut [u8]) -> usize {
         let limits = &self.config.limits;
+        let len = bytes.len();
         let connection = self.connections.get_mut(socket.0 as usize);
-        let Some(Connection { state: State::Echo(echo), .. }) = connection else { return };
+        let Some(Connection { state: State::Echo(echo), .. }) = connection else { return len };
         let mut input = Unread::new(bytes);
-        while !echo.is_closing {
+        while !echo.is_closing && echo.unsent.len() < limits.answers_bytes_max {
             let out = &mut echo.unsent;
             let inflater = echo.deflater.is_some().then_some(&mut self.inflater);
             match echo.inbound.poll_deflated(&mut input, Role::Server, limits, inflater) {
@@ -304,10 +374,14 @@ impl<I: Io> Shard<I> {
             }
         }
         let is_closing = echo.is_closing;
+        let taken = if is_closing { len } else { input.taken() };
+        let peak = &mut self.counters.answers_bytes_peak;
+        *peak = (*peak).max(echo.unsent.len() as u64);
         self.send_echo(socket);
         if is_closing {
             self.close_soon(socket);
         }
+        taken
     }
 
     pub(crate) fn send_echo(&mut self, socket: Socket) {
@@ -339,19 +413,25 @@ fn echo_message(
     }
 }
 
-pub(crate) fn check_filter(options: &SubscribeOptions) -> Result<(), Refusal> {
-    options.filter.as_deref().map_or(Ok(()), |text| compile(text).map(drop))
+/// Whether both sides named what a command takes.
+fn check_features(command: &Command, named: Features, offered: Features) -> Result<(), Refusal> {
+    let needed = Features::needed_by(command);
+    if let Some(feature) = needed.without(offered).names().next() {
+        let text = format!(
+            "cannot carry out the command: this server has no `{feature}`; go by `features` in its `welcome`"
+        );
+        return Err(Refusal::new(Code::UnknownCommand, text));
+    }
+    if let Some(feature) = needed.without(named).names().next() {
+        let text = format!(
+            "cannot carry out the command: its answers belong to `{feature}`, which this client did not name; add \
+             it to `features` in `hello`"
+        );
+        return Err(Refusal::new(Code::MissingFeature, text));
+    }
+    Ok(())
 }
 
-pub(crate) fn check_read(principal: &Principal, selectors: &[Selector]) -> Result<(), Refusal> {
-    let may = |selector: &Selector| principal.may(Action::Subscribe, selector);
-    let Some(refused) = selectors.iter().find(|selector| !may(selector)) else {
-        return Ok(());
-    };
-    let text = format!(
-        "cannot read `{refused}`: {} may not read all of it; present a token that may, or \
-         use a narrower selector",
-        principal.name
-    );
-    Err(Refusal::new(Code::NotAllowed, text))
+pub(crate) fn check_filter(options: &SubscribeOptions) -> Result<(), Refusal> {
+    options.filter.as_deref().map_or(Ok(()), |text| compile(text).map(drop))
 }

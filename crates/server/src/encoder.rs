@@ -2,12 +2,12 @@
 
 use std::cell::RefCell;
 
-use hub::{Delta, Encoder, EncodingIndex, Form, Payloads, Record};
+use hub::{Delta, Encoder, EncodingIndex, Form, Payloads, Progress, Record};
 use model::{DeltaKind, Epoch, Event, Publication, TopicName};
-use protocol::native::{DeltaRef, Encoding, Framing, MessageBuilder, RecordHead, join_epochs};
+use protocol::native::{DeltaRef, Encoding, EventPlace, Framing, MessageBuilder, join_epochs};
 use protocol::websocket::{Deflater, WINDOW_BITS};
 
-use crate::config::CompressionConfig;
+use crate::config::{CompressionConfig, Config};
 use crate::payloads::{Filter, PayloadReader, compile, difference, entity};
 
 /// How a session is spoken to: its encoding, what stands around its messages, and whether they are compressed.
@@ -64,6 +64,8 @@ pub(crate) struct NativeEncoder {
     deflate_bytes_min: usize,
     /// The epochs under way, as they stand in the ids of Server-Sent Events.
     epochs: String,
+    /// Whether records have something that no client knows, as those of a later version may.
+    has_unknown: bool,
 }
 
 /// A message being written, and whether it is to be compressed.
@@ -74,10 +76,22 @@ pub(crate) struct OpenMessage {
 
 impl NativeEncoder {
     /// An encoder of a server that gives positions in `epochs`.
-    pub(crate) fn new(config: &CompressionConfig, epochs: &[Epoch]) -> Self {
-        let deflater = RefCell::new(Deflater::new(config.level, WINDOW_BITS));
-        let (payloads, epochs) = (PayloadReader::new(), join_epochs(epochs));
-        Self { payloads, deflater, deflate_bytes_min: config.bytes_min, epochs }
+    pub(crate) fn new(config: &Config, epochs: &[Epoch]) -> Self {
+        let CompressionConfig { level, bytes_min, .. } = config.compression;
+        Self {
+            payloads: PayloadReader::new(),
+            deflater: RefCell::new(Deflater::new(level, WINDOW_BITS)),
+            deflate_bytes_min: bytes_min,
+            epochs: join_epochs(epochs),
+            has_unknown: config.unknown_events,
+        }
+    }
+}
+
+impl NativeEncoder {
+    /// Has ids say these epochs from now on.
+    pub(crate) fn set_epochs(&mut self, epochs: &[Epoch]) {
+        self.epochs = join_epochs(epochs);
     }
 }
 
@@ -127,7 +141,13 @@ impl Encoder for NativeEncoder {
         OpenMessage { builder: MessageBuilder::begin(encoding, framing, out), is_deflated }
     }
 
-    fn append(&self, message: &mut OpenMessage, record: Record<'_>, out: &mut Vec<u8>) {
+    fn append(
+        &self,
+        message: &mut OpenMessage,
+        record: Record<'_>,
+        progress: Progress,
+        out: &mut Vec<u8>,
+    ) {
         let encoding = message.builder.next_record(out);
         if let Record::Publication { compress, .. }
         | Record::Delta { compress, .. }
@@ -135,7 +155,7 @@ impl Encoder for NativeEncoder {
         {
             message.is_deflated &= compress;
         }
-        self.append_record(encoding, record, out);
+        self.append_record(encoding, record, progress, out);
     }
 
     fn append_made(
@@ -150,8 +170,14 @@ impl Encoder for NativeEncoder {
         out.extend_from_slice(made);
     }
 
-    fn record(&self, encoding: EncodingIndex, record: Record<'_>, out: &mut Vec<u8>) {
-        self.append_record(Manner::of(encoding).encoding, record, out);
+    fn record(
+        &self,
+        encoding: EncodingIndex,
+        record: Record<'_>,
+        progress: Progress,
+        out: &mut Vec<u8>,
+    ) {
+        self.append_record(Manner::of(encoding).encoding, record, progress, out);
     }
 
     fn finish(&self, message: OpenMessage, out: &mut Vec<u8>) {
@@ -166,26 +192,83 @@ impl Encoder for NativeEncoder {
 }
 
 impl NativeEncoder {
-    fn append_record(&self, encoding: Encoding, record: Record<'_>, out: &mut Vec<u8>) {
-        let start = encoding.begin_record(head_of(record), &self.epochs, out);
+    fn append_record(
+        &self,
+        encoding: Encoding,
+        record: Record<'_>,
+        progress: Progress,
+        out: &mut Vec<u8>,
+    ) {
+        let start = encoding.begin_record(name_of(record), out);
         append_json_or_binary(encoding, record, out);
-        encoding.end_record(start, out);
+        if self.has_unknown {
+            append_unknown(encoding, out);
+        }
+        let place = match encoding {
+            Encoding::Events => place_in_topic(record, progress),
+            Encoding::EventsOfMany => place_in_many(record, progress),
+            _ => None,
+        };
+        encoding.end_record(start, place.as_ref(), &self.epochs, out);
     }
 }
 
-fn head_of(record: Record<'_>) -> RecordHead<'_> {
-    let place = |publication: &Publication| (publication.sequence(), publication.unix_ms());
+/// Appends to the record at the end of `out` what no client knows: a member in JSON, a record of its own in binary.
+fn append_unknown(encoding: Encoding, out: &mut Vec<u8>) {
+    if encoding.is_binary() {
+        out.extend_from_slice(&[0xF1, 3, 0x11, 0x00, 0xFF]);
+    } else if out.pop_if(|last| *last == b'}').is_some() {
+        out.extend_from_slice(br#","from_later":{"type":["gap",null]}}"#);
+    }
+}
+
+/// What the event of a record is named; publications are what readers wait for, and have no name.
+fn name_of(record: Record<'_>) -> Option<&'static str> {
     match record {
-        Record::Publication { publication, .. } => {
-            RecordHead::Publication(publication.sequence(), publication.unix_ms())
+        Record::Publication { .. } => None,
+        Record::Delta { .. } => Some("delta"),
+        Record::Fragment { .. } => Some("fragment"),
+        Record::Topic(_) => Some("topic"),
+        Record::Event(event) => Some(event.name()),
+    }
+}
+
+/// The topic and publication of which a record is all.
+fn told_by(record: Record<'_>) -> Option<(&TopicName, &Publication)> {
+    match record {
+        Record::Publication { topic, publication, .. }
+        | Record::Delta { topic, publication, .. } => Some((topic, publication)),
+        Record::Fragment { .. } | Record::Topic(_) | Record::Event(_) => None,
+    }
+}
+
+/// Where a reader of one topic is after a record.
+fn place_in_topic(record: Record<'_>, progress: Progress) -> Option<EventPlace<'_>> {
+    let sequence = match record {
+        _ if progress == Progress::Unknown => return None,
+        Record::Event(Event::Subscribed(subscribed)) => subscribed.topics.first()?.start,
+        _ => told_by(record)?.1.sequence(),
+    };
+    Some(EventPlace::Sequence(sequence))
+}
+
+/// Where a reader of several topics is after a record.
+fn place_in_many(record: Record<'_>, progress: Progress) -> Option<EventPlace<'_>> {
+    match progress {
+        Progress::Unknown | Progress::InTopic => None,
+        Progress::At(unix_ms) => Some(EventPlace::UnixMs(unix_ms)),
+        Progress::InOrder => Some(EventPlace::UnixMs(told_by(record)?.1.unix_ms())),
+        Progress::Afresh { has_before_ms, unread_before_ms, is_start_unread } => {
+            let (topic, publication) = told_by(record)?;
+            let (topic, sequence) = (topic.as_str().into(), publication.sequence());
+            Some(EventPlace::Afresh {
+                topic,
+                sequence,
+                has_before_ms,
+                unread_before_ms,
+                is_start_unread,
+            })
         }
-        Record::Delta { publication, .. } => RecordHead::Other("delta", Some(place(publication))),
-        Record::Fragment { publication, piece, .. } => {
-            let is_last = piece.end == publication.payload().len();
-            RecordHead::Other("fragment", is_last.then(|| place(publication)))
-        }
-        Record::Topic(_) => RecordHead::Other("topic", None),
-        Record::Event(event) => RecordHead::Other(event.name(), None),
     }
 }
 

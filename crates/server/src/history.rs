@@ -1,11 +1,11 @@
 //! Reading what is kept: from the hub's memory while that reaches back, from the store otherwise.
 
-use backbone::{ReadWanted, Ticket, take_page};
+use backbone::{PAGE_BYTES, PageEnd, ReadWanted, Ticket};
 use engine::{Io, Socket};
 use hub::{PageTicket, PageWanted, ShardIndex, home_shard};
 use model::{
     AckLevel, CommandId, Event, HistoryPage, HistoryQuery, HistoryStart, Position, Publication,
-    Sequence, TopicName,
+    Refusal, Sequence, TopicName,
 };
 use tokio::sync::oneshot;
 
@@ -25,7 +25,7 @@ pub(crate) enum PendingRead {
 #[derive(Debug)]
 pub enum HistoryAsker {
     /// An HTTP request.
-    Api(oneshot::Sender<HistoryPage>),
+    Api(oneshot::Sender<Result<HistoryPage, Refusal>>),
     /// A session's command.
     Session {
         /// The shard that holds the session's connection.
@@ -38,6 +38,8 @@ pub enum HistoryAsker {
         id: Option<CommandId>,
         /// The topic asked for.
         topic: TopicName,
+        /// Bytes that the page may have, which are counted while it is under way.
+        reserved: usize,
     },
 }
 
@@ -51,7 +53,9 @@ impl<I: Io> Shard<I> {
         query: HistoryQuery,
     ) {
         let (shard, topic) = (self.index, query.topic.clone());
-        let asker = HistoryAsker::Session { shard, socket, serial, id, topic };
+        let reserved = self.room_of(socket);
+        self.reserve(socket, serial, reserved);
+        let asker = HistoryAsker::Session { shard, socket, serial, id, topic, reserved };
         let home = home_shard(&query.topic, self.shard_count);
         if home == self.index {
             self.read_history(query, asker);
@@ -66,42 +70,74 @@ impl<I: Io> Shard<I> {
         let Some((position, oldest)) = self.hub.standing(&topic) else {
             let position = Position { epoch: self.epoch.clone(), sequence: Sequence::START };
             let after = Sequence::START;
-            return self
-                .answer_history(asker, HistoryPage { position, after, publications: vec![] });
+            let page = HistoryPage { position, after, publications: vec![] };
+            return self.answer_history(asker, Ok(page));
         };
-        let wanted = wanted_of(start, limit, position.sequence);
+        let wanted = ReadWanted::of_history(start, limit, position.sequence);
+        let room = match &asker {
+            HistoryAsker::Session { reserved, .. } => *reserved,
+            HistoryAsker::Api(_) => self.config.limits.answers_bytes_max,
+        };
+        let wanted = ReadWanted { bytes_max: PAGE_BYTES.min(room), ..wanted };
         let is_in_memory = oldest.is_some_and(|oldest| match start {
             HistoryStart::Since(since) => oldest.unix_ms() < since,
             _ => oldest.sequence() <= wanted.after.next(),
         });
         if is_in_memory || self.hub.policy_for(&topic).ack == AckLevel::Memory {
             let kept = self.hub.history(&topic, wanted.after);
-            let mut kept = kept.filter(|kept| kept.unix_ms() >= wanted.since_ms).cloned();
-            let publications = take_page(&mut kept, wanted.count);
-            drop(kept);
-            let after = page_start(wanted, &publications);
-            return self.answer_history(asker, HistoryPage { position, after, publications });
+            let publications = match wanted.keep {
+                PageEnd::Oldest => wanted.take_oldest(kept.cloned()),
+                // What memory holds has no holes: these are no more than wanted.
+                PageEnd::Newest => {
+                    let kept: Vec<_> =
+                        kept.take_while(|it| it.sequence() < wanted.before).collect();
+                    wanted.take(kept.into_iter().cloned())
+                }
+            };
+            let after = wanted.page_start(&publications, position.sequence);
+            return self.answer_history(asker, Ok(HistoryPage { position, after, publications }));
+        }
+        if let Err(refusal) = self.check_reading() {
+            return self.answer_history(asker, Err(refusal));
         }
         let pending = PendingRead::History { asker, position, wanted };
         self.read_store(&topic, wanted, pending);
     }
 
     /// Hands a page to whoever asked for it.
-    pub(crate) fn answer_history(&mut self, asker: HistoryAsker, page: HistoryPage) {
+    pub(crate) fn answer_history(
+        &mut self,
+        asker: HistoryAsker,
+        page: Result<HistoryPage, Refusal>,
+    ) {
         match asker {
             // The request may have been given up meanwhile.
             HistoryAsker::Api(answer) => drop(answer.send(page)),
             HistoryAsker::Session { shard, .. } if shard != self.index => {
                 self.mail_to(shard, ShardMail::History { asker, page });
             }
-            HistoryAsker::Session { socket, serial, id, topic, .. } => {
+            HistoryAsker::Session { socket, serial, id, topic, reserved, .. } => {
+                self.release(socket, serial, reserved);
                 let connection = self.connection(socket).filter(|open| open.serial == serial);
-                if let Some(native) = connection.and_then(|open| open.state.native()) {
-                    let session = native.session;
-                    self.hub.tell(session, &Event::History { id, topic, page });
-                }
+                let Some(native) = connection.and_then(|open| open.state.native()) else { return };
+                let session = native.session;
+                let told = page.and_then(|page| {
+                    let bytes = page.publications.iter().map(Publication::json_bytes).sum();
+                    self.check_telling(session, bytes, "read the history")?;
+                    Ok(Event::History { id, topic, page })
+                });
+                let told = told.unwrap_or_else(|refusal| {
+                    self.refusals += 1;
+                    Event::Refused { id, refusal }
+                });
+                self.hub.tell(session, &told);
             }
         }
+    }
+
+    /// Whether memory is left for one more page that is read from the store.
+    fn check_reading(&self) -> Result<(), Refusal> {
+        self.memory.check((self.reads.len() + 1) * PAGE_BYTES, "read the history")
     }
 
     fn read_store(&mut self, topic: &TopicName, wanted: ReadWanted, pending: PendingRead) {
@@ -114,8 +150,8 @@ impl<I: Io> Shard<I> {
         let Some(pending) = self.reads.try_remove(ticket.0 as usize) else { return };
         match pending {
             PendingRead::History { asker, position, wanted } => {
-                let after = page_start(wanted, &publications);
-                self.answer_history(asker, HistoryPage { position, after, publications });
+                let after = wanted.page_start(&publications, position.sequence);
+                self.answer_history(asker, Ok(HistoryPage { position, after, publications }));
             }
             PendingRead::Session { shard, page } if shard == self.index => {
                 self.handle_page(page, publications);
@@ -128,7 +164,7 @@ impl<I: Io> Shard<I> {
 
     /// Hears a page for a session of this shard.
     pub(crate) fn handle_page(&mut self, page: PageTicket, publications: Vec<Publication>) {
-        self.pages_under_way -= 1;
+        self.pages_under_way.pop();
         self.hub.handle_page(page, publications);
     }
 
@@ -136,10 +172,11 @@ impl<I: Io> Shard<I> {
     /// asked for later: a storm of them would stand before what is new in the mailbox.
     pub(crate) fn fetch_pages(&mut self) {
         const UNDER_WAY_MAX: usize = 64;
-        while self.pages_under_way < UNDER_WAY_MAX
+        while self.pages_under_way.len() < UNDER_WAY_MAX
+            && self.memory.has_room(PAGE_BYTES)
             && let Some(PageWanted { page, topic, after, count }) = self.hub.poll_page()
         {
-            self.pages_under_way += 1;
+            self.pages_under_way.push(self.memory.claim(PAGE_BYTES));
             let home = home_shard(&topic, self.shard_count);
             let from = self.index;
             if home == from {
@@ -158,31 +195,7 @@ impl<I: Io> Shard<I> {
         after: Sequence,
         count: usize,
     ) {
-        let wanted = ReadWanted { after, since_ms: 0, count };
+        let wanted = ReadWanted::after(after, count);
         self.read_store(topic, wanted, PendingRead::Session { shard: from, page });
-    }
-}
-
-fn wanted_of(start: HistoryStart, limit: usize, head: Sequence) -> ReadWanted {
-    let after = |after, count| ReadWanted { after, since_ms: 0, count };
-    match start {
-        HistoryStart::After(sequence) => after(sequence.min(head), limit),
-        HistoryStart::Last(count) => after(head.back(count.min(limit as u64)), limit),
-        HistoryStart::Before(sequence) => {
-            let end = sequence.back(1).min(head);
-            let begin = end.back(limit as u64);
-            after(begin, (end.get() - begin.get()) as usize)
-        }
-        HistoryStart::Since(since_ms) => {
-            ReadWanted { after: Sequence::START, since_ms, count: limit }
-        }
-    }
-}
-
-/// What the page comes after. Asked by time, nothing is missing before it.
-fn page_start(wanted: ReadWanted, found: &[Publication]) -> Sequence {
-    match found.first() {
-        Some(first) if wanted.since_ms > 0 => first.sequence().back(1),
-        _ => wanted.after,
     }
 }

@@ -1,12 +1,13 @@
 //! HTTP on the engine's sockets: heads and bodies in, answers out, and the doors to WebSocket.
 
-use admin::{Answer, Exchange};
+use admin::{Answer, AnswerWindow, Exchange};
 use bytes::Bytes;
 use engine::{Io, MailSender, Sent, Socket};
-use model::{Code, Refusal};
+use hub::ShardIndex;
+use model::{Code, Refusal, Wish};
 use protocol::http::{
-    BodyLen, BodyReader, RequestHead, encode_chunk, encode_last_chunk, encode_refusal,
-    encode_response_head, parse_head,
+    BodyLen, BodyReader, Host, HttpDate, RefusalAnswer, RequestHead, encode_chunk,
+    encode_last_chunk, encode_response_head, parse_head,
 };
 use protocol::native::{Encoding, Framing};
 use protocol::websocket::{
@@ -14,24 +15,31 @@ use protocol::websocket::{
     encode_handshake_response,
 };
 
+use crate::byte_queue::ByteQueue;
 use crate::connection::{Answering, Arriving, Connection, Echo, State};
 use crate::encoder::Manner;
 use crate::mail::{Response, ShardMail};
 use crate::routes::Route;
 use crate::shard::Shard;
 
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+/// Requests of one connection that are taken before others have their turn.
+const REQUESTS_IN_A_ROW: usize = 16;
+
 impl<I: Io> Shard<I> {
     /// Takes bytes of requests.
     pub(crate) fn handle_http(&mut self, socket: Socket, bytes: &[u8]) {
+        let now = self.now.coarse_seconds();
         let Some(connection) = self.connection(socket) else { return };
         match &mut connection.state {
-            State::Head(early) => {
-                early.extend_from_slice(bytes);
-                let all = std::mem::take(early);
-                self.handle_head(socket, all);
+            State::Head(input) => {
+                if input.is_empty() {
+                    connection.heard_at = now;
+                }
+                input.append(bytes);
             }
             State::Body(_) => self.handle_body(socket, bytes),
-            State::Answering(answering) => answering.early.extend_from_slice(bytes),
+            State::Answering(answering) => answering.early.append(bytes),
             State::Native(_)
             | State::Echo(_)
             | State::Stream(_)
@@ -39,46 +47,81 @@ impl<I: Io> Shard<I> {
             | State::DeviceSocket(_)
             | State::Device(_) => {}
         }
+        self.take_requests(socket);
     }
 
-    fn handle_head(&mut self, socket: Socket, all: Vec<u8>) {
-        match parse_head(&all, &self.config.limits) {
-            Ok(None) => {
-                if let Some(connection) = self.connection(socket) {
-                    connection.state = State::Head(all);
-                }
+    /// Takes the requests that are here, one after the other. An answer never goes on with the next request
+    /// by itself: how many there are is the peer's choice.
+    pub(crate) fn take_requests(&mut self, socket: Socket) {
+        for _ in 0..REQUESTS_IN_A_ROW {
+            let Some(connection) = self.connections.get_mut(socket.0 as usize) else { return };
+            let State::Head(input) = &mut connection.state else { return };
+            if input.is_empty() {
+                return;
             }
-            Ok(Some((head, taken))) => self.route(socket, head, &all[taken..]),
-            Err(refusal) => self.refuse_http(socket, &refusal),
+            match parse_head(input.rest(), &self.config.limits) {
+                Ok(None) => return,
+                Ok(Some((head, len))) => {
+                    let mut input = std::mem::take(input);
+                    input.take(len);
+                    self.route(socket, head, input);
+                }
+                Err(refusal) => return self.refuse_http(socket, &refusal),
+            }
         }
+        self.go_on_later(socket);
     }
 
-    fn route(&mut self, socket: Socket, head: RequestHead, rest: &[u8]) {
+    fn route(&mut self, socket: Socket, head: RequestHead, mut input: ByteQueue) {
+        let checked = self.check_host(&head).and_then(|()| self.check_rate(socket, &head));
+        if let Err(refusal) = checked {
+            return self.refuse_request(socket, &head, &refusal);
+        }
         let wants_websocket = head.wants_websocket();
         match Route::of(head.path(), wants_websocket) {
-            Route::WebSocket if wants_websocket => self.open_native(socket, &head, rest),
+            Route::WebSocket if wants_websocket => self.open_native(socket, &head, input.rest()),
             Route::WebSocket => {
                 let text = "cannot serve /v1/ws as a page: it is a WebSocket; connect to it with \
                             a WebSocket client";
-                self.refuse_http(socket, &Refusal::new(Code::BadRequest, text));
+                self.refuse_request(socket, &head, &Refusal::new(Code::BadRequest, text));
             }
-            Route::Echo if self.config.echo => self.open_echo(socket, &head, rest),
-            Route::DeviceSocket(device) => self.open_device_socket(socket, &head, device, rest),
-            Route::Attach => self.attach(socket, &head, rest),
-            _ => match BodyReader::new(&head, &self.config.limits) {
-                Err(refusal) => self.refuse_http(socket, &refusal),
-                Ok(body) => {
-                    let continues = head.expects_continue() && rest.is_empty() && !body.is_done();
+            Route::Echo if self.config.echo => self.open_echo(socket, &head, input.rest()),
+            Route::DeviceSocket(device) => {
+                self.open_device_socket(socket, &head, device, input.rest());
+            }
+            Route::Attach if head.method == "POST" => self.attach(socket, &head, input.rest()),
+            _ => match self.begin_body(&head) {
+                Err(refusal) => self.refuse_request(socket, &head, &refusal),
+                Ok(mut body) => {
+                    let continues = head.expects_continue() && input.is_empty() && !body.is_done();
+                    match body.handle_bytes(input.rest()) {
+                        Ok(taken) => input.take(taken),
+                        Err(refusal) => return self.refuse_request(socket, &head, &refusal),
+                    }
+                    let mut unsent = ByteQueue::default();
                     if continues {
-                        self.io.send(socket, b"HTTP/1.1 100 Continue\r\n\r\n");
+                        unsent.append(CONTINUE);
+                    }
+                    let arriving = Arriving { head, body, unsent };
+                    if arriving.body.is_done() {
+                        return self.take_whole(socket, arriving, input);
                     }
                     if let Some(connection) = self.connection(socket) {
-                        connection.state = State::Body(Box::new(Arriving { head, body }));
+                        connection.state = State::Body(Box::new(arriving));
                     }
-                    self.handle_body(socket, rest);
+                    self.send_continue(socket);
                 }
             },
         }
+    }
+
+    /// Begins to read a request's body, if there is room for what the head announces.
+    fn begin_body(&self, head: &RequestHead) -> Result<BodyReader, Refusal> {
+        let body = BodyReader::new(head, &self.config.limits)?;
+        if body.announced() > 0 {
+            self.memory.check(body.announced(), "take the request")?;
+        }
+        Ok(body)
     }
 
     fn handle_body(&mut self, socket: Socket, bytes: &[u8]) {
@@ -91,13 +134,34 @@ impl<I: Io> Shard<I> {
         if !arriving.body.is_done() {
             return;
         }
-        let keep_alive = arriving.head.keep_alive();
-        let answering =
-            Answering { keep_alive, early: bytes[taken..].to_vec(), ..Answering::default() };
-        let serial = connection.serial;
-        let state = std::mem::replace(&mut connection.state, State::Answering(Box::new(answering)));
+        let mut input = ByteQueue::default();
+        input.append(&bytes[taken..]);
+        let state = std::mem::replace(&mut connection.state, State::Head(ByteQueue::default()));
         let State::Body(arriving) = state else { return };
-        let Arriving { head, body } = *arriving;
+        self.take_whole(socket, *arriving, input);
+    }
+
+    /// Tells a client that it may send the body.
+    pub(crate) fn send_continue(&mut self, socket: Socket) {
+        let connection = self.connections.get_mut(socket.0 as usize);
+        let Some(Connection { state: State::Body(arriving), .. }) = connection else { return };
+        if arriving.unsent.is_empty() {
+            return;
+        }
+        match self.io.send(socket, arriving.unsent.rest()) {
+            Sent::Bytes(taken) => arriving.unsent.take(taken),
+            Sent::Closed => self.drop_connection(socket),
+        }
+    }
+
+    /// Takes a whole request; `early` came after it.
+    fn take_whole(&mut self, socket: Socket, arriving: Arriving, early: ByteQueue) {
+        let Arriving { head, body, unsent } = arriving;
+        let (keep_alive, is_head) = (head.keep_alive(), head.is_head());
+        let Some(connection) = self.connection(socket) else { return };
+        let serial = connection.serial;
+        let answering = Answering { keep_alive, is_head, early, unsent, ..Answering::default() };
+        connection.state = State::Answering(Box::new(answering));
         self.http_requests += 1;
         let body = body.into_body();
         if self.take_request(socket, &head, &body) {
@@ -117,6 +181,16 @@ impl<I: Io> Shard<I> {
         body: Vec<u8>,
         keep_alive: bool,
     ) -> Result<(), Refusal> {
+        let is_head = head.is_head();
+        let is_for_all = matches!(head.path(), "/health" | "/ready");
+        if let (Ok(Some(token)), false) = (head.bearer_token(), is_for_all) {
+            // The API tells what is wrong; here it is counted.
+            let network = self.network_of(socket, &head);
+            match self.principal_of(network, Some(token)) {
+                Err(refusal) if refusal.code != Code::BadToken => return Err(refusal),
+                _ => {}
+            }
+        }
         let mut request =
             http::Request::builder().method(head.method.as_str()).uri(head.target.as_str());
         for (name, value) in &head.fields {
@@ -127,7 +201,15 @@ impl<I: Io> Shard<I> {
             Refusal::new(Code::BadRequest, text)
         })?;
         let shard = self.peers[usize::from(self.index.0)].clone();
-        let answer = MailedAnswer { shard, socket: socket.0, serial, keep_alive, framing: None };
+        let (window, taker) = AnswerWindow::new(self.config.limits.answers_bytes_max);
+        if let Some(State::Answering(answering)) =
+            self.connection(socket).map(|connection| &mut connection.state)
+        {
+            answering.taker = Some(taker);
+        }
+        let (socket, date, framing) = (socket.0, self.date(), None);
+        let answer =
+            MailedAnswer { shard, socket, serial, window, keep_alive, is_head, date, framing };
         let exchange = Exchange { request, answer: Box::new(answer) };
         let busy = || {
             let text = "cannot serve the request now: requests_in_flight_max are being served; \
@@ -140,12 +222,15 @@ impl<I: Io> Shard<I> {
     /// Takes a piece of an answer from the ordinary HTTP stack.
     pub(crate) fn handle_response(&mut self, response: Response) {
         let socket = Socket(response.socket);
-        let Some(connection) = self.connection(socket) else { return };
+        let Some(connection) = self.connections.get_mut(socket.0 as usize) else { return };
         if connection.serial != response.serial {
             return;
         }
         let State::Answering(answering) = &mut connection.state else { return };
-        answering.unsent.extend_from_slice(&response.bytes);
+        answering.unsent.append(&response.bytes);
+        answering.begun_at.get_or_insert(self.now.coarse_seconds());
+        let peak = &mut self.counters.answers_bytes_peak;
+        *peak = (*peak).max(answering.unsent.len() as u64);
         answering.is_whole |= response.is_last;
         self.send_answer(socket);
     }
@@ -158,9 +243,12 @@ impl<I: Io> Shard<I> {
             return;
         };
         if !answering.unsent.is_empty() {
-            match self.io.send(socket, &answering.unsent) {
+            match self.io.send(socket, answering.unsent.rest()) {
                 Sent::Bytes(taken) => {
-                    answering.unsent.drain(..taken);
+                    answering.unsent.take(taken);
+                    if let Some(taker) = &answering.taker {
+                        taker.take(taken);
+                    }
                 }
                 Sent::Closed => return self.drop_connection(socket),
             }
@@ -173,22 +261,88 @@ impl<I: Io> Shard<I> {
         }
         *heard_at = self.now.coarse_seconds();
         let early = std::mem::take(&mut answering.early);
+        let has_more = !early.is_empty();
         if let Some(connection) = self.connection(socket) {
-            connection.state = State::Head(Vec::new());
+            connection.state = State::Head(early);
         }
-        if !early.is_empty() {
-            self.handle_http(socket, &early);
+        if has_more {
+            self.go_on_later(socket);
         }
     }
 
-    /// Answers with an error and closes.
+    /// Answers a request that is under way, or none, with an error and closes.
     pub(crate) fn refuse_http(&mut self, socket: Socket, refusal: &Refusal) {
+        let is_head = match self.connection(socket).map(|connection| &connection.state) {
+            Some(State::Body(arriving)) => arriving.head.is_head(),
+            Some(State::Answering(answering)) => answering.is_head,
+            _ => false,
+        };
+        self.send_refusal(socket, refusal, &[], is_head);
+    }
+
+    /// Answers a request whose head is here with an error and closes.
+    pub(crate) fn refuse_request(&mut self, socket: Socket, head: &RequestHead, refusal: &Refusal) {
+        // RFC 6455, section 4.4.
+        let is_other_version =
+            head.wants_websocket() && head.field("sec-websocket-version") != Some("13");
+        let fields: &[_] = if is_other_version { &[("sec-websocket-version", "13")] } else { &[] };
+        self.send_refusal(socket, refusal, fields, head.is_head());
+    }
+
+    fn send_refusal(
+        &mut self,
+        socket: Socket,
+        refusal: &Refusal,
+        fields: &[(&str, &str)],
+        is_head: bool,
+    ) {
         self.refusals += 1;
         let mut answering = Answering { is_whole: true, ..Answering::default() };
-        encode_refusal(refusal, false, &mut answering.unsent);
+        let date = &self.date();
+        RefusalAnswer { refusal, date, fields, is_head }.encode(answering.unsent.end_mut());
         if let Some(connection) = self.connection(socket) {
             connection.state = State::Answering(Box::new(answering));
             self.send_answer(socket);
+        }
+    }
+
+    /// The time now, as answers say it.
+    pub(crate) fn date(&mut self) -> HttpDate {
+        let second = self.now.unix_ms / 1_000;
+        if self.date.0 != second {
+            self.date = (second, HttpDate::at(second));
+        }
+        self.date.1
+    }
+
+    /// Whether the server goes by the name that a request's `Host` says. A page whose name was made to point here
+    /// says its own (DNS rebinding).
+    fn check_host(&mut self, head: &RequestHead) -> Result<(), Refusal> {
+        let Some(Host::Name(name)) = head.host()? else { return Ok(()) };
+        if self.access.host_allowed(&name) {
+            return Ok(());
+        }
+        let text = format!(
+            "cannot serve `{name}`: this server does not go by that name; if it should, add hosts = [\"{name}\"] to \
+             [access] in the configuration"
+        );
+        self.note_unknown_host(name.into());
+        Err(Refusal::new(Code::UnknownHost, text))
+    }
+
+    /// Logs a name that was refused, once: the first shard does so for all.
+    pub(crate) fn note_unknown_host(&mut self, name: Box<str>) {
+        let is_full = self.unknown_hosts.len() >= self.config.limits.unknown_hosts_max;
+        if is_full || !self.unknown_hosts.insert(name.clone()) {
+            return;
+        }
+        if self.index.0 == 0 {
+            tracing::warn!(
+                "refused a request for `{name}`: if the server should go by that name, add hosts = [\"{name}\"] to \
+                 [access] in the configuration"
+            );
+        } else {
+            self.mail_to(ShardIndex(0), ShardMail::UnknownHost(name));
         }
     }
 
@@ -205,20 +359,21 @@ impl<I: Io> Shard<I> {
     }
 
     fn open_native(&mut self, socket: Socket, head: &RequestHead, rest: &[u8]) {
-        let token = head.field("authorization").and_then(|value| value.strip_prefix("Bearer "));
         let checked = self.check_origin(head).and_then(|()| {
             let handshake = accept_handshake(head)?;
             self.check_room()?;
             self.check_memory()?;
-            let principal = match token {
-                Some(token) => self.access.principal(Some(token))?,
+            let network = self.network_of(socket, head);
+            let principal = match head.bearer_token()? {
+                Some(token) => self.principal_of(network, Some(token))?,
                 None => self.access.welcome(),
             };
+            self.count_connection(socket, network)?;
             Ok((handshake, principal))
         });
         let (mut handshake, principal) = match checked {
             Ok(checked) => checked,
-            Err(refusal) => return self.refuse_http(socket, &refusal),
+            Err(refusal) => return self.refuse_request(socket, head, &refusal),
         };
         let encoding = match handshake.subprotocol {
             Some(Subprotocol::Binary) => Encoding::Binary,
@@ -239,6 +394,7 @@ impl<I: Io> Shard<I> {
         if let Some(connection) = self.connection(socket) {
             connection.state = State::Native(native);
         }
+        self.expect_token(socket, &principal);
         self.handle_rest(socket, rest);
     }
 
@@ -260,10 +416,16 @@ impl<I: Io> Shard<I> {
     }
 
     fn open_echo(&mut self, socket: Socket, head: &RequestHead, rest: &[u8]) {
-        let checked = self.check_origin(head).and_then(|()| accept_plain_handshake(head));
+        let checked = self.check_origin(head).and_then(|()| {
+            let network = self.network_of(socket, head);
+            self.principal_of(network, head.bearer_token()?)?.check(Wish::Echo)?;
+            let handshake = accept_plain_handshake(head)?;
+            self.count_connection(socket, network)?;
+            Ok(handshake)
+        });
         let handshake = match checked {
             Ok(handshake) => handshake,
-            Err(refusal) => return self.refuse_http(socket, &refusal),
+            Err(refusal) => return self.refuse_request(socket, head, &refusal),
         };
         let deflater = |deflate: Deflate| Deflater::new(1, deflate.window_bits);
         let deflater = handshake.deflate.map(deflater);
@@ -288,22 +450,34 @@ struct MailedAnswer {
     shard: MailSender<ShardMail>,
     socket: u32,
     serial: u32,
+    window: AnswerWindow,
     keep_alive: bool,
+    is_head: bool,
+    date: HttpDate,
     framing: Option<(BodyLen, Vec<u8>)>,
 }
 
 impl MailedAnswer {
     fn mail(&self, bytes: Vec<u8>, is_last: bool) -> Result<(), Vec<u8>> {
-        let (socket, serial) = (self.socket, self.serial);
+        let (socket, serial, count) = (self.socket, self.serial, bytes.len());
         let response = Response { socket, serial, bytes, is_last };
-        self.shard.send(ShardMail::Response(response)).map_err(|mail| match mail {
-            ShardMail::Response(response) => response.bytes,
-            _ => Vec::new(),
+        // Before it is sent: the shard may have had the socket take it the moment after.
+        self.window.send(count);
+        self.shard.send(ShardMail::Response(response)).map_err(|mail| {
+            self.window.take_back(count);
+            match mail {
+                ShardMail::Response(response) => response.bytes,
+                _ => Vec::new(),
+            }
         })
     }
 }
 
 impl Answer for MailedAnswer {
+    fn window(&self) -> &AnswerWindow {
+        &self.window
+    }
+
     fn head(&mut self, parts: &http::response::Parts, body_len: Option<u64>) {
         let mut head = Vec::new();
         let framed_by_us = ["content-length", "transfer-encoding", "connection"];
@@ -314,7 +488,8 @@ impl Answer for MailedAnswer {
             .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
             .collect();
         let body = body_len.map_or(BodyLen::Chunked, BodyLen::Bytes);
-        encode_response_head(parts.status.as_u16(), &fields, body, self.keep_alive, &mut head);
+        let status = parts.status.as_u16();
+        encode_response_head(status, &self.date, &fields, body, self.keep_alive, &mut head);
         self.framing = Some((body, head));
     }
 
@@ -336,7 +511,7 @@ impl Answer for MailedAnswer {
     fn end(&mut self) -> bool {
         let Some((body, head)) = &self.framing else { return true };
         let mut out = head.clone();
-        if *body == BodyLen::Chunked {
+        if *body == BodyLen::Chunked && !self.is_head {
             encode_last_chunk(&mut out);
         }
         self.mail(out, true).is_ok()

@@ -71,8 +71,8 @@ pub enum ShardMail {
     History {
         /// Who asked.
         asker: HistoryAsker,
-        /// The page.
-        page: HistoryPage,
+        /// The page, or why it cannot be told.
+        page: Result<HistoryPage, Refusal>,
     },
     /// A session of another shard subscribes under a name that is at home here.
     ReadPositions {
@@ -89,6 +89,17 @@ pub enum ShardMail {
         slot: usize,
         /// What the name came to.
         positions: Vec<(TopicName, Position)>,
+    },
+    /// A name's positions, some of them in topics that are at home here: none may lie beyond the newest.
+    CheckPositions {
+        /// The asking shard's number for it.
+        ticket: Ticket,
+        /// The topic that holds the name's positions.
+        topic: TopicName,
+        /// What was acknowledged.
+        positions: Vec<(TopicName, Position)>,
+        /// The homes of topics that are still to be asked.
+        homes: Vec<ShardIndex>,
     },
     /// A name that is at home here came further.
     Remember {
@@ -118,6 +129,8 @@ pub enum ShardMail {
     SessionRequest(Box<SessionRequest>),
     /// The configuration says this of applications now.
     Applications(Arc<Vec<ApplicationConfig>>),
+    /// To the first shard: a request was refused that was for this host.
+    UnknownHost(Box<str>),
     /// The server is stopping.
     Stop,
 }

@@ -1,17 +1,22 @@
-//! The budget over all memory: what the process uses, kernel socket buffers included, against
-//! `memory_bytes_max`, and what is shed when it comes near.
+//! The budget over all memory: what the process uses against `memory_bytes_max`, and what is shed and refused
+//! when it comes near.
 //!
-//! The order: histories beyond what policies keep in any case, then the sessions that lag most, then new
-//! connections. Each step begins at a share of the budget.
+//! The order: histories beyond what policies keep in any case, then the sessions that lag most; at the budget itself
+//! nothing more is taken: publications, sessions, subscriptions, bodies and answers are refused (4106).
+//! Each step begins at a share of the budget. What is used is known without asking the kernel: the allocator counts
+//! ([`engine::allocated_bytes`]), and who is about to allocate asks for room first. The kernel's figure, looked
+//! at by a thread, corrects the count by what the allocator itself and the stacks take. Decision 0020.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::Io;
-use model::{Code, Refusal};
+use engine::{Io, Socket, Supervision, Supervisor};
+use hub::SessionIndex;
+use model::{Code, Command, Refusal, Selector};
+use protocol::websocket::Inbound;
 
+use crate::connection::State;
 use crate::shard::Shard;
 
 /// How short memory is.
@@ -24,8 +29,8 @@ pub(crate) enum Pressure {
     Histories = 1,
     /// The sessions that lag most are closed, too.
     SlowSessions = 2,
-    /// New sessions are refused, too.
-    NewSessions = 3,
+    /// Nothing more is taken, either.
+    Full = 3,
 }
 
 impl Pressure {
@@ -35,118 +40,334 @@ impl Pressure {
             0..80 => Self::None,
             80..90 => Self::Histories,
             90..100 => Self::SlowSessions,
-            _ => Self::NewSessions,
+            _ => Self::Full,
         }
     }
 }
 
-/// How short memory is, as all shards see it.
-#[derive(Clone, Debug, Default)]
-pub struct SharedPressure(Arc<AtomicU8>);
+/// What may be used of memory and what is used, for all who are about to use more of it.
+#[derive(Clone, Debug)]
+pub struct Memory(Arc<Gauge>);
 
-impl SharedPressure {
-    pub(crate) fn get(&self) -> Pressure {
-        match self.0.load(Ordering::Relaxed) {
+#[derive(Debug)]
+struct Gauge {
+    /// Bytes that may be used; 0 is without bound.
+    budget: u64,
+    /// What the allocator counted; `None` where what is used is said.
+    allocated: Option<fn() -> u64>,
+    /// What will be allocated soon.
+    reserved: AtomicU64,
+    /// What the kernel says beyond what is counted.
+    correction: AtomicU64,
+    /// The pressure that was told last.
+    told: AtomicU8,
+    refused: AtomicU64,
+}
+
+/// Room for what will be allocated, until it is dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    memory: Memory,
+    bytes: u64,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.memory.0.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Default for Memory {
+    /// Without bound.
+    fn default() -> Self {
+        Self::fixed(0)
+    }
+}
+
+impl Memory {
+    /// The memory of this process, of which `budget` bytes may be used; 0 is without bound.
+    pub fn of_process(budget: usize) -> Self {
+        Self::new(budget, Some(engine::allocated_bytes))
+    }
+
+    /// Memory of which as much is used as [`Memory::set_used`] says, and nothing before: for servers that are
+    /// simulated or tested.
+    pub fn fixed(budget: usize) -> Self {
+        Self::new(budget, None)
+    }
+
+    fn new(budget: usize, allocated: Option<fn() -> u64>) -> Self {
+        let (reserved, correction, refused) = Default::default();
+        let told = AtomicU8::default();
+        let budget = budget as u64;
+        Self(Arc::new(Gauge { budget, allocated, reserved, correction, told, refused }))
+    }
+
+    /// Says what is used, for memory that is [`Memory::fixed`].
+    pub fn set_used(&self, bytes: u64) {
+        self.0.correction.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that are used or reserved.
+    fn used(&self) -> u64 {
+        let [allocated, reserved, correction] = self.parts();
+        allocated + reserved + correction
+    }
+
+    /// Bytes allocated, reserved, and beyond what is counted.
+    pub(crate) fn parts(&self) -> [u64; 3] {
+        let gauge = &*self.0;
+        let (reserved, correction) = (&gauge.reserved, &gauge.correction);
+        let load = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
+        [gauge.allocated.map_or(0, |count| count()), load(reserved), load(correction)]
+    }
+
+    /// How often something was refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.0.refused.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pressure(&self) -> Pressure {
+        match self.0.budget {
             0 => Pressure::None,
-            1 => Pressure::Histories,
-            2 => Pressure::SlowSessions,
-            _ => Pressure::NewSessions,
+            budget => Pressure::at(self.used(), budget),
         }
     }
 
-    fn set(&self, pressure: Pressure) {
-        self.0.store(pressure as u8, Ordering::Relaxed);
+    /// Whether there is a budget at all.
+    fn is_bounded(&self) -> bool {
+        self.0.budget > 0
+    }
+
+    /// Whether `bytes` more may be allocated now.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.0.budget == 0 || self.used().saturating_add(bytes as u64) <= self.0.budget
+    }
+
+    /// The same, or the refusal of whoever wants to do `what` ("publish to `a/b`") and would use `bytes` for it.
+    pub(crate) fn check(&self, bytes: usize, what: &str) -> Result<(), Refusal> {
+        if self.has_room(bytes) { Ok(()) } else { Err(self.refusal(what)) }
+    }
+
+    /// Room for `bytes` that will be allocated soon.
+    pub(crate) fn reserve(&self, bytes: usize, what: &str) -> Result<Reservation, Refusal> {
+        let reservation = self.claim(bytes);
+        if self.has_room(0) { Ok(reservation) } else { Err(self.refusal(what)) }
+    }
+
+    /// The same, whether there is room or not.
+    pub(crate) fn claim(&self, bytes: usize) -> Reservation {
+        let reservation = Reservation { memory: self.clone(), bytes: bytes as u64 };
+        self.0.reserved.fetch_add(reservation.bytes, Ordering::Relaxed);
+        reservation
+    }
+
+    /// Refuses to do `what`, and counts that.
+    pub(crate) fn refusal(&self, what: &str) -> Refusal {
+        self.0.refused.fetch_add(1, Ordering::Relaxed);
+        let text = format!(
+            "cannot {what}: the server uses all of memory_bytes_max; try again later, on another node, or \
+             raise the limit"
+        );
+        Refusal::new(Code::OutOfMemory, text)
+    }
+
+    /// Corrects the count by what the kernel says, and tells the operator how short memory is.
+    fn look(&self) {
+        let Some(Kernel { resident, sockets }) = Kernel::ask() else { return };
+        let [allocated, ..] = self.parts();
+        let uncounted = resident.saturating_sub(allocated);
+        self.0.correction.store(uncounted + sockets, Ordering::Relaxed);
+        let pressure = self.pressure();
+        if self.0.told.swap(pressure as u8, Ordering::Relaxed) == pressure as u8 {
+            return;
+        }
+        let what = match pressure {
+            Pressure::None => "memory is enough again",
+            Pressure::Histories => "memory is short: shedding histories",
+            Pressure::SlowSessions => "memory is short: closing the sessions that lag most",
+            Pressure::Full => "memory is used up: refusing what would take more",
+        };
+        let [allocated, reserved, correction] = self.parts();
+        tracing::warn!(allocated, reserved, correction, budget = self.0.budget, "{what}");
+    }
+}
+
+/// Of what a shard allocates, other shards allocate as much a moment later: room for that is reserved meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere {
+    now: Vec<Reservation>,
+    before: Vec<Reservation>,
+    turned_at: Duration,
+}
+
+impl Elsewhere {
+    /// How long mail may be under way.
+    const MOMENT: Duration = Duration::from_millis(100);
+
+    pub(crate) fn keep(&mut self, reservation: Reservation) {
+        self.now.push(reservation);
+    }
+
+    /// Lets go of what was reserved more than a moment ago.
+    pub(crate) fn handle_time(&mut self, now: Duration) {
+        if now >= self.turned_at + Self::MOMENT {
+            self.before = std::mem::take(&mut self.now);
+            self.turned_at = now;
+        }
     }
 }
 
 /// The thread that looks at the memory in use.
 pub(crate) struct Governor {
     is_stopping: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
 }
 
-/// How often it looks, and how often a shard sheds some more.
+/// How often it looks, and how often a shard begins to shed some more.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The same when memory is short: what is freed and allocated elsewhere is resident twice for a while.
+const LOOK_EVERY_WHEN_SHORT: Duration = Duration::from_millis(5);
 
 impl Governor {
     /// Starts looking, if there is a budget.
-    pub(crate) fn start(budget: usize, pressure: &SharedPressure) -> std::io::Result<Option<Self>> {
-        if budget == 0 {
+    pub(crate) fn start(memory: &Memory, supervisor: &Supervisor) -> std::io::Result<Option<Self>> {
+        if memory.0.budget == 0 || memory.0.allocated.is_none() {
             return Ok(None);
         }
         let is_stopping = Arc::new(AtomicBool::new(false));
-        let (stop, pressure, budget) = (Arc::clone(&is_stopping), pressure.clone(), budget as u64);
-        let thread = std::thread::Builder::new().name("memory".into()).spawn(move || {
+        let (stop, memory) = (Arc::clone(&is_stopping), memory.clone());
+        supervisor.spawn("memory", Supervision::Awaited, move || {
             while !stop.load(Ordering::Relaxed) {
-                look(budget, &pressure);
-                std::thread::sleep(LOOK_EVERY);
+                memory.look();
+                let is_short = memory.used() > memory.0.budget / 2;
+                std::thread::sleep(if is_short { LOOK_EVERY_WHEN_SHORT } else { LOOK_EVERY });
             }
         })?;
-        Ok(Some(Self { is_stopping, thread }))
+        Ok(Some(Self { is_stopping }))
     }
 
+    /// Lets the thread end.
     pub(crate) fn stop(self) {
         self.is_stopping.store(true, Ordering::Relaxed);
-        // One that panicked has said so.
-        let _ = self.thread.join();
     }
 }
 
-fn look(budget: u64, shared: &SharedPressure) {
-    let Some(used) = used_bytes() else { return };
-    let (before, pressure) = (shared.get(), Pressure::at(used, budget));
-    if pressure == before {
-        return;
-    }
-    shared.set(pressure);
-    let what = match pressure {
-        Pressure::None => "memory is enough again",
-        Pressure::Histories => "memory is short: shedding histories",
-        Pressure::SlowSessions => "memory is short: closing the sessions that lag most",
-        Pressure::NewSessions => "memory is used up: refusing new sessions",
-    };
-    tracing::warn!(used, budget, "{what}");
+/// What the kernel says, in bytes.
+struct Kernel {
+    /// What this process uses for itself.
+    resident: u64,
+    /// What the kernel uses for the sockets of the process's network namespace.
+    sockets: u64,
 }
 
-/// Bytes that this process uses for itself, and that the kernel uses for the sockets of its network
-/// namespace; `None` where the kernel does not tell.
-fn used_bytes() -> Option<u64> {
-    const PAGE: u64 = 4096;
-    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let mut pages = pages.split_whitespace().skip(1).map_while(|text| text.parse::<u64>().ok());
-    let (resident, shared) = (pages.next()?, pages.next()?);
-    let sockets = std::fs::read_to_string("/proc/net/sockstat").ok()?;
-    let tcp = sockets.lines().find_map(|line| line.strip_prefix("TCP:"))?;
-    let mut words = tcp.split_whitespace();
-    let buffers: u64 = words.find(|word| *word == "mem").and(words.next())?.parse().ok()?;
-    Some((resident.saturating_sub(shared) + buffers) * PAGE)
+impl Kernel {
+    /// `None` where the kernel does not tell.
+    fn ask() -> Option<Self> {
+        const PAGE: u64 = 4096;
+        let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+        let resident: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
+        let sockets = std::fs::read_to_string("/proc/net/sockstat").ok()?;
+        let tcp = sockets.lines().find_map(|line| line.strip_prefix("TCP:"))?;
+        let mut words = tcp.split_whitespace();
+        let buffers: u64 = words.find(|word| *word == "mem").and(words.next())?.parse().ok()?;
+        Some(Self { resident: resident * PAGE, sockets: buffers * PAGE })
+    }
 }
 
 impl<I: Io> Shard<I> {
-    /// Sheds some, if memory is short and the last time is a while ago.
+    /// Sheds some, if memory is short. Goes on with what the last turn began; begins anew after a while.
     pub(crate) fn relieve_memory(&mut self) {
         /// Of the sessions that take nothing, the share that is closed in one go.
         const CLOSED_SHARE: usize = 10;
-        let pressure = self.pressure.get();
-        if pressure == Pressure::None || self.now.elapsed < self.relieved_at + LOOK_EVERY {
+        self.elsewhere.handle_time(self.now.elapsed);
+        let pressure = self.memory.pressure();
+        if pressure == Pressure::None {
+            self.hub.end_shedding();
             return;
         }
-        self.relieved_at = self.now.elapsed;
-        self.hub.shed_history();
-        if pressure >= Pressure::SlowSessions {
-            let stalled = self.hub.stalled_count();
-            self.hub.shed_sessions(stalled.div_ceil(CLOSED_SHARE));
+        if self.now.elapsed >= self.relieved_at + LOOK_EVERY {
+            self.relieved_at = self.now.elapsed;
+            self.hub.begin_shedding();
+            if pressure >= Pressure::SlowSessions {
+                let stalled = self.hub.stalled_count();
+                self.hub.shed_sessions(stalled.div_ceil(CLOSED_SHARE));
+            }
         }
+        self.hub.shed_history();
     }
 
     /// Whether memory is left for one more session.
     pub(crate) fn check_memory(&self) -> Result<(), Refusal> {
-        if self.pressure.get() < Pressure::NewSessions {
+        /// What a session takes with its connection before it did anything.
+        const SESSION_BYTES: usize = 4 << 10;
+        self.memory.check(SESSION_BYTES, "open a session")
+    }
+
+    /// Whether memory is left for what a command would have the server keep; what it says itself is in memory already.
+    pub(crate) fn check_memory_for(&mut self, command: &Command) -> Result<(), Refusal> {
+        /// What is kept beside a name for each topic read, selector handled, request or device: here, and as
+        /// much on another shard.
+        const ENTRY_BYTES: usize = 2 << 10;
+        if !self.memory.is_bounded() {
             return Ok(());
         }
-        let text = "cannot open a session: the server uses all of memory_bytes_max; try again later, on \
-                    another node, or raise the limit";
-        Err(Refusal::new(Code::OutOfMemory, text))
+        let of_selectors = |selectors: &[Selector]| {
+            let names: usize = selectors.iter().map(|selector| selector.as_str().len()).sum();
+            selectors.len() * ENTRY_BYTES + 4 * names
+        };
+        let (bytes, what) = match command {
+            Command::Subscribe(wanted) => (of_selectors(&wanted.selectors), "subscribe"),
+            Command::Handle(handle) => (of_selectors(&handle.selectors), "handle requests"),
+            Command::Request(_) => (ENTRY_BYTES, "ask"),
+            Command::Attach(_) => (ENTRY_BYTES, "attach the device"),
+            Command::Acknowledge(acknowledged) => {
+                (acknowledged.positions.len() * ENTRY_BYTES, "acknowledge")
+            }
+            _ => return Ok(()),
+        };
+        let elsewhere = self.memory.reserve(bytes, what)?;
+        self.elsewhere.keep(elsewhere);
+        Ok(())
+    }
+
+    /// Whether memory is left to tell a session `payload_bytes` beside what waits for its connection.
+    pub(crate) fn check_telling(
+        &self,
+        session: SessionIndex,
+        payload_bytes: usize,
+        what: &str,
+    ) -> Result<(), Refusal> {
+        /// The buffer of answers doubles when it grows, and is in two places meanwhile; base64 is longer.
+        const BYTES_PER_BYTE: usize = 3;
+        let bytes = self.hub.answers_bytes(session) + payload_bytes;
+        self.memory.check(bytes * BYTES_PER_BYTE, what)
+    }
+
+    /// Whether memory is left for `count` more bytes of a request that is arriving. A head that is arriving
+    /// in few bytes finds room in any case: it may ask for the server's health.
+    pub(crate) fn check_arriving(&mut self, socket: Socket, count: usize) -> Result<(), Refusal> {
+        const SMALL_BYTES: usize = 4 << 10;
+        let needed = match self.connection(socket).map(|connection| &connection.state) {
+            Some(State::Body(arriving)) => arriving.body.room_needed(count),
+            Some(State::Head(early)) if early.len() + count > SMALL_BYTES => early.len() + count,
+            _ => return Ok(()),
+        };
+        match needed {
+            0 => Ok(()),
+            needed => self.memory.check(needed, "take the request"),
+        }
+    }
+
+    /// Ends a WebSocket that has part of a message arriving for which no memory is left.
+    pub(crate) fn check_partial(&mut self, socket: Socket) {
+        const SMALL_BYTES: usize = 4 << 10;
+        let partial_bytes = self.inbounds.get(socket).map_or(0, Inbound::partial_bytes);
+        if partial_bytes <= SMALL_BYTES {
+            return;
+        }
+        if let Err(refusal) = self.memory.check(1, "take the rest of the message") {
+            self.close_native(socket, &refusal, refusal.code.number());
+        }
     }
 }
 
@@ -161,16 +382,52 @@ mod tests {
             (799, Pressure::None),
             (800, Pressure::Histories),
             (900, Pressure::SlowSessions),
-            (1_000, Pressure::NewSessions),
-            (9_000, Pressure::NewSessions),
+            (1_000, Pressure::Full),
+            (9_000, Pressure::Full),
         ];
+        let memory = Memory::fixed(1_000);
         for (used, pressure) in cases {
-            assert_eq!(Pressure::at(used, 1_000), pressure, "{used}");
+            memory.set_used(used);
+            assert_eq!(memory.pressure(), pressure, "{used}");
         }
     }
 
     #[test]
+    fn what_is_reserved_is_used_until_it_is_given_back() {
+        let memory = Memory::fixed(1_000);
+        let first = memory.reserve(600, "test").expect("there is room");
+        assert!(memory.has_room(400) && !memory.has_room(401));
+        let refusal = memory.reserve(401, "test").expect_err("there is none");
+        assert_eq!(refusal.code, Code::OutOfMemory);
+        assert!(memory.has_room(400), "what was refused holds nothing");
+        drop(first);
+        assert!(memory.has_room(1_000));
+        assert_eq!(memory.refused(), 1);
+    }
+
+    #[test]
+    fn without_a_budget_there_is_always_room() {
+        let memory = Memory::default();
+        memory.set_used(u64::MAX / 2);
+        assert!(memory.has_room(usize::MAX) && memory.pressure() == Pressure::None);
+    }
+
+    #[test]
+    fn room_for_others_stays_reserved_for_a_moment() {
+        let (memory, mut elsewhere) = (Memory::fixed(1_000), Elsewhere::default());
+        let at = Duration::from_millis;
+        elsewhere.handle_time(at(1_000));
+        elsewhere.keep(memory.reserve(900, "test").expect("there is room"));
+        elsewhere.handle_time(at(1_099));
+        elsewhere.handle_time(at(1_100));
+        elsewhere.handle_time(at(1_199));
+        assert!(!memory.has_room(200));
+        elsewhere.handle_time(at(1_200));
+        assert!(memory.has_room(1_000));
+    }
+
+    #[test]
     fn the_kernel_tells_what_is_used() {
-        assert!(used_bytes().is_some_and(|bytes| bytes > 1 << 16));
+        assert!(Kernel::ask().is_some_and(|kernel| kernel.resident > 1 << 16));
     }
 }

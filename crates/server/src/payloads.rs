@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use cel::common::ast::{EntryExpr, Expr};
-use cel::{Context, Env, IdedExpr, Program, Value};
+use cel::{Context, Env, Program, Value};
 use model::{Code, DeltaKind, PayloadKind, Publication, Refusal, TopicName};
 use protocol::delta::{self, Difference};
 pub(crate) use protocol::native::check_payload;
+
+use crate::filter_cost;
 
 /// A subscription's filter, ready to be asked. CEL (Common Expression Language), without macros that loop.
 pub(crate) struct Filter {
@@ -74,7 +75,7 @@ impl PayloadReader {
 /// The filter that `text` spells out.
 ///
 /// # Errors
-/// It is no expression, or one that loops.
+/// It is no expression, or one that loops or may go through a payload too often.
 pub(crate) fn compile(text: &str) -> Result<Filter, Refusal> {
     const DEPTH_MAX: usize = 64;
     let refuse = |why: String| {
@@ -97,28 +98,9 @@ pub(crate) fn compile(text: &str) -> Result<Filter, Refusal> {
         let text = error.to_string();
         refuse(text.lines().next().unwrap_or("it does not parse").to_owned())
     })?;
-    if loops(program.expression()) {
-        return Err(refuse("it loops over a list, which could take any time".into()));
-    }
-    Ok(Filter { program })
-}
-
-/// Whether an expression goes through a list, as the macros `all`, `exists`, `map` and `filter` do.
-fn loops(expression: &IdedExpr) -> bool {
-    let entry_loops = |entry: &EntryExpr| match entry {
-        EntryExpr::StructField(field) => loops(&field.value),
-        EntryExpr::MapEntry(entry) => loops(&entry.key) || loops(&entry.value),
-    };
-    match &expression.expr {
-        Expr::Comprehension(_) => true,
-        Expr::Call(call) => {
-            call.args.iter().any(loops) || call.target.as_deref().is_some_and(loops)
-        }
-        Expr::List(list) => list.elements.iter().any(loops),
-        Expr::Map(map) => map.entries.iter().any(|entry| entry_loops(&entry.expr)),
-        Expr::Struct(it) => it.entries.iter().any(|entry| entry_loops(&entry.expr)),
-        Expr::Select(select) => loops(&select.operand),
-        Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => false,
+    match filter_cost::too_much(program.expression()) {
+        Some(why) => Err(refuse(why)),
+        None => Ok(Filter { program }),
     }
 }
 
@@ -132,7 +114,7 @@ impl HandlerFilter {
     /// The filter that `text` spells out.
     ///
     /// # Errors
-    /// It is no expression, or one that loops.
+    /// It is no expression, or one that loops or may go through a payload too often.
     pub(crate) fn compile(text: &str) -> Result<Self, Refusal> {
         Ok(Self { filter: compile(text)?, environment: Arc::new(Env::stdlib()) })
     }
@@ -214,7 +196,10 @@ mod tests {
     #[test]
     fn what_is_no_filter_is_refused_and_what_loops_too() {
         let deep = "(".repeat(500) + "1" + &")".repeat(500);
-        for text in ["", "data.price >", "data.all(x, x > 1)", "[1].map(x, x)[0] == 1", &deep] {
+        let copies = ["data"; 200].join("+") + " == ''";
+        for text in
+            ["", &copies, "data.price >", "data.all(x, x > 1)", "[1].map(x, x)[0] == 1", &deep]
+        {
             let refusal = compile(text).err().unwrap_or_else(|| panic!("no refusal: {text}"));
             assert_eq!(refusal.code, Code::BadFilter, "{refusal}");
         }

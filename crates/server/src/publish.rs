@@ -4,14 +4,12 @@ use admin::{Published, Question, Slow, Value};
 use backbone::Ticket;
 use engine::{Io, Socket};
 use hub::{ShardIndex, SlowSession, home_shard};
-use model::{
-    Action, Code, CommandId, Draft, Event, HistoryQuery, Position, Principal, Refusal, Selector,
-    TopicName,
-};
+use model::{Code, CommandId, Draft, Event, HistoryQuery, Position, Refusal, TopicName};
 use protocol::native::binary::{self, IsBinary};
 use protocol::websocket::{MessageWriter, Opcode};
 use tokio::sync::oneshot;
 
+use crate::budget::ANSWER_BYTES;
 use crate::history::HistoryAsker;
 use crate::mail::{Appended, ShardMail};
 use crate::shard::Shard;
@@ -20,7 +18,14 @@ use crate::shard::Shard;
 #[derive(Debug)]
 pub(crate) enum PendingPublish {
     /// A session's command.
-    Session { socket: Socket, serial: u32, id: Option<CommandId>, is_binary: IsBinary },
+    Session {
+        socket: Socket,
+        serial: u32,
+        id: Option<CommandId>,
+        is_binary: IsBinary,
+        /// Bytes that its answer is counted with.
+        reserved: usize,
+    },
     /// A session's acknowledgement.
     Acknowledge { socket: Socket, serial: u32, id: Option<CommandId> },
     /// Nobody: the server itself has something to say.
@@ -41,7 +46,16 @@ impl<I: Io> Shard<I> {
 
     /// Sends a draft to its home; whoever is `pending` hears what became of it.
     pub(crate) fn publish(&mut self, draft: Draft, pending: PendingPublish) {
+        /// What is kept beside a payload: its topic, its place, its key.
+        const KEPT_BYTES: usize = 1 << 10;
+        // What the server itself has to say is little, and ends something more often than not.
+        let needs_room = !matches!(pending, PendingPublish::Nobody);
         let ticket = self.await_publish(pending);
+        if needs_room && !self.memory.has_room(KEPT_BYTES) {
+            let refusal = self.memory.refusal(&format!("publish to `{}`", draft.topic));
+            self.handle_appended(ticket, Err(refusal));
+            return;
+        }
         let bytes_max = self.hub.policy_for(&draft.topic).payload_bytes_max;
         if let Some(bytes_max) = bytes_max.filter(|max| draft.payload.bytes().len() > *max) {
             let text = format!(
@@ -62,37 +76,15 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    /// Whether a session may publish to `topic`: its principal may, or it tells events of a device that it attached.
-    pub(crate) fn check_session_publish(
-        &mut self,
-        socket: Socket,
-        principal: &Principal,
-        topic: &TopicName,
-    ) -> Result<(), Refusal> {
-        if self.is_event_of(socket, topic) {
-            return Ok(());
+    /// Sends the server's own word to its home; where the mailbox is full it waits.
+    pub(crate) fn publish_surely(&mut self, draft: Draft) {
+        let ticket = self.await_publish(PendingPublish::Nobody);
+        let home = home_shard(&draft.topic, self.shard_count);
+        if home == self.index {
+            self.append(ticket, draft);
+        } else {
+            self.mail_to(home, ShardMail::Append { ticket, draft });
         }
-        Self::check_publish(principal, topic)
-    }
-
-    /// Whether `principal` may publish to `topic`.
-    pub(crate) fn check_publish(principal: &Principal, topic: &TopicName) -> Result<(), Refusal> {
-        if topic.is_reserved() {
-            let text = format!(
-                "cannot publish to `{topic}`: names that begin with `$` are the server's own; use \
-                 another name"
-            );
-            return Err(Refusal::new(Code::ReservedTopic, text));
-        }
-        if principal.may(Action::Publish, &Selector::of_topic(topic)) {
-            return Ok(());
-        }
-        let text = format!(
-            "cannot publish to `{topic}`: {} may not; present a token that may, or have \
-             access.tokens changed in the configuration",
-            principal.name
-        );
-        Err(Refusal::new(Code::NotAllowed, text))
     }
 
     pub(crate) fn tell_appended(&mut self, ticket: Ticket, topic: TopicName, position: Position) {
@@ -132,9 +124,11 @@ impl<I: Io> Shard<I> {
                 }
             }
             PendingPublish::Acknowledge { socket, serial, id } => {
+                self.release(socket, serial, ANSWER_BYTES);
                 self.answer_acknowledged(socket, serial, id, result.map(drop));
             }
-            PendingPublish::Session { socket, serial, id, is_binary } => {
+            PendingPublish::Session { socket, serial, id, is_binary, reserved } => {
+                self.release(socket, serial, reserved);
                 let connection = self.connection(socket).filter(|open| open.serial == serial);
                 let Some(native) = connection.and_then(|open| open.state.native()) else { return };
                 let session = native.session;
@@ -187,13 +181,17 @@ impl<I: Io> Shard<I> {
                 self.read_history(query, HistoryAsker::Api(answer));
             }
             Question::List { selector, after, limit, answer } => {
-                let topics = self.hub.list(&selector, after.as_ref(), limit).into_iter();
-                let listed = topics.map(|(topic, position)| admin::Listed { topic, position });
-                let _ = answer.send(listed.collect());
+                let hub::Listing { topics, next } = self.hub.list(&selector, after.as_ref(), limit);
+                let listed = topics.into_iter();
+                let listed = listed.map(|(topic, position)| admin::Listed { topic, position });
+                let _ = answer.send(admin::ListedPart { topics: listed.collect(), next });
             }
             Question::Slow { limit, answer } => {
                 let slow = self.hub.slow_sessions(limit).into_iter();
                 let _ = answer.send(slow.map(|session| self.shown_slow(session)).collect());
+            }
+            Question::Alive { answer } => {
+                let _ = answer.send(());
             }
             Question::Counters { answer } => {
                 let _ = answer.send(self.counters());

@@ -1,24 +1,24 @@
 //! Requests between sessions, and over HTTP: what they ask, who answers. docs/protocol.md, section 7b.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use engine::{Io, Socket};
-use hub::{Outcome, Registration, RequestOutput, SessionIndex};
+use hub::{Accepts, Outcome, Registration, RequestOutput};
 use model::{
-    Action, Asked, Code, CommandId, Event, Handle, Payload, PayloadKind, Principal, Recipients,
-    Refusal, Request, Respond, Response, Selector, TopicName, Unhandle,
+    Asked, Code, CommandId, Event, Handle, PING_TOPIC, Payload, PayloadKind, Principal,
+    RandomState, Recipients, Refusal, Request, Respond, Response, Selector, TopicName, Unanswered,
+    Unhandle, Wish, check_key,
 };
 use protocol::http::RequestHead;
 use protocol::native::timeout_of;
 
 use crate::asker::Asker;
+use crate::budget::ANSWER_BYTES;
+use crate::devices::just_went;
 use crate::mail::ShardMail;
 use crate::payloads::{HandlerFilter, check_payload};
 use crate::shard::Shard;
-
-/// The server answers requests to this topic itself, with what they say.
-const PING_TOPIC: &str = "$server/ping";
 
 /// Who waits for an answer.
 #[derive(Clone, Debug)]
@@ -34,19 +34,21 @@ pub(crate) enum Caller {
 /// What a session of this shard handles.
 #[derive(Debug, Default)]
 pub(crate) struct Handling {
-    selectors: Vec<Selector>,
+    selectors: HashSet<Selector, RandomState>,
     /// Commands that are answered once every shard knows.
-    waiting: Vec<(Option<CommandId>, Vec<Selector>)>,
+    waiting: VecDeque<(Option<CommandId>, Vec<Selector>)>,
 }
 
 /// What a shard knows of its sessions that handle requests, by connection; what sessions call themselves, and how
 /// many answers they wait for.
 #[derive(Debug, Default)]
 pub(crate) struct HandlingSessions {
-    all: HashMap<u32, Handling>,
-    clients: HashMap<u32, Arc<str>>,
+    all: HashMap<u32, Handling, RandomState>,
+    clients: HashMap<u32, Arc<str>, RandomState>,
     /// By connection and its serial; those that wait for none are not here.
-    asked: HashMap<(u32, u32), usize>,
+    asked: HashMap<(u32, u32), usize, RandomState>,
+    /// Answers to a request to all that its asker took too slowly to be told.
+    untold: HashMap<(u32, u32, Option<CommandId>), u64, RandomState>,
 }
 
 impl HandlingSessions {
@@ -76,14 +78,6 @@ impl<I: Io> Shard<I> {
         wanted: Handle,
     ) -> Result<(), Refusal> {
         let Handle { selectors, capacity } = wanted;
-        if let Some(refused) = selectors.iter().find(|it| !principal.may(Action::Handle, it)) {
-            let text = format!(
-                "cannot handle `{refused}`: {} may not handle all of it; present a token that may, or use a \
-                 narrower selector",
-                principal.name
-            );
-            return Err(Refusal::new(Code::NotAllowed, text));
-        }
         let count_max = self.config.limits.handlers_per_session_max;
         let handling = self.handling.all.entry(socket.0).or_default();
         if handling.selectors.len() + selectors.len() > count_max {
@@ -110,7 +104,9 @@ impl<I: Io> Shard<I> {
         self.requests_under_way.register(registrations, capacity, now)?;
         let handling = self.handling.all.entry(socket.0).or_default();
         handling.selectors.extend(selectors.iter().cloned());
-        handling.waiting.push((id, selectors));
+        let reserved = handling_bytes(&selectors);
+        handling.waiting.push_back((id, selectors));
+        self.reserve(socket, serial, reserved);
         Ok(())
     }
 
@@ -130,12 +126,13 @@ impl<I: Io> Shard<I> {
             );
             return Err(Refusal::new(Code::NotSubscribed, text));
         }
-        known.selectors.retain(|it| !selectors.contains(it));
+        let gone: HashSet<&Selector, RandomState> = selectors.iter().collect();
+        known.selectors.retain(|it| !gone.contains(it));
         let (now, connection) = (self.now.elapsed, self.open_connection(socket));
         let Some(connection) = connection else { return Ok(()) };
         let (serial, native) = (connection.serial, connection.state.native());
         let session = native.map(|native| native.session);
-        for selector in &selectors {
+        for selector in gone {
             self.requests_under_way.unregister(socket.0, serial, Some(selector), now);
         }
         if let Some(session) = session {
@@ -155,6 +152,7 @@ impl<I: Io> Shard<I> {
     pub(crate) fn end_handling(&mut self, socket: Socket, serial: u32) {
         self.handling.clients.remove(&socket.0);
         self.handling.asked.remove(&(socket.0, serial));
+        self.handling.untold.retain(|(link, of, _), _| (*link, *of) != (socket.0, serial));
         if self.handling.all.remove(&socket.0).is_some() {
             let now = self.now.elapsed;
             self.requests_under_way.unregister(socket.0, serial, None, now);
@@ -206,7 +204,6 @@ impl<I: Io> Shard<I> {
             self.tell_outcome(caller, outcome, false);
             return Ok(());
         }
-        Self::check_publish(by, &request.topic)?;
         if let Some(name) = &request.to.device {
             let Recipients { session, principal, filter, all, .. } = &request.to;
             let chooses = session.is_some() || principal.is_some() || filter.is_some() || *all;
@@ -225,14 +222,14 @@ impl<I: Io> Shard<I> {
                         time; leave one out";
             return Err(Refusal::new(Code::BadCommand, text));
         }
-        let accepts = |known: &Registration| {
-            filter.as_ref().is_none_or(|filter| {
+        let accepts = filter.map(|filter| -> Accepts {
+            Box::new(move |known| {
                 let client = known.client.as_deref().unwrap_or("");
                 filter.accepts(&known.session, &known.principal, client)
             })
-        };
+        });
         let from = (from.into(), by.name.as_str().into());
-        self.requests_under_way.ask(caller, request, from, &accepts, self.now.elapsed);
+        self.requests_under_way.ask(caller, request, from, accepts, self.now.elapsed);
         Ok(())
     }
 
@@ -240,6 +237,14 @@ impl<I: Io> Shard<I> {
     pub(crate) fn respond(&mut self, socket: Socket, respond: Respond) -> Result<(), Refusal> {
         let serial = self.connection(socket).map_or(0, |open| open.serial);
         let device = self.answering_device(socket.0, &respond);
+        if let Some(name) =
+            device.as_deref().filter(|_| respond.result == Err(Unanswered::NotHandled))
+            && self.requests_under_way.is_for(respond.request, serial)
+        {
+            let refusal = just_went(name);
+            self.requests_under_way.take_back(respond.request, refusal, self.now.elapsed);
+            return Ok(());
+        }
         let name = device.unwrap_or_else(|| self.session_name(serial).into());
         self.requests_under_way.respond((socket.0, serial), respond, name, self.now.elapsed)
     }
@@ -252,8 +257,7 @@ impl<I: Io> Shard<I> {
         asker: Asker,
     ) -> Result<(), Refusal> {
         let limits = &self.config.limits;
-        let bearer = head.field("authorization").and_then(|value| value.strip_prefix("Bearer "));
-        let principal = self.access.principal(bearer)?;
+        let principal = self.principal_of(asker.network, head.bearer_token()?)?;
         let (mut topic, mut timeout_ms, mut key) = (None, None, None);
         let mut to = Recipients::default();
         for (name, value) in head.query() {
@@ -266,7 +270,7 @@ impl<I: Io> Shard<I> {
                     let why = || bad(format!("`timeout_ms` is `{value}`; give a whole number"));
                     timeout_ms = Some(value.parse().map_err(|_| why())?);
                 }
-                "key" => key = Some(value.into()),
+                "key" => key = check_key(Some(&value), limits)?,
                 "session" => to.session = Some(value.into()),
                 "principal" => to.principal = Some(value.into()),
                 "filter" => to.filter = Some(value.into()),
@@ -282,6 +286,7 @@ impl<I: Io> Shard<I> {
             Arc::new(payload_of(head.field("content-type"), body, limits.payload_bytes_max)?);
         let timeout = timeout_of(timeout_ms, limits)?;
         let request = Request { topic, payload, timeout, to, key };
+        principal.check(Wish::Ask(&request.topic))?;
         self.ask_for(Caller::Http(asker), String::new(), &principal, request)
     }
 
@@ -302,6 +307,9 @@ impl<I: Io> Shard<I> {
                 RequestOutput::AnswersEnd { asker, count, missing } => {
                     if let Caller::Session { socket, serial, id } = asker {
                         self.handling.has_outcome((socket.0, serial));
+                        let untold = self.handling.untold.remove(&(socket.0, serial, id));
+                        let untold = untold.unwrap_or(0);
+                        let (count, missing) = (count.saturating_sub(untold), missing + untold);
                         self.tell_caller(socket, serial, &Event::Responded { id, count, missing });
                     }
                 }
@@ -319,7 +327,7 @@ impl<I: Io> Shard<I> {
             .is_some_and(|open| self.requests_under_way.is_for(request, open.serial));
         let native = self.open_connection(Socket(link)).and_then(|open| open.state.native());
         match native.filter(|native| is_its_own && !native.is_closing).map(|it| it.session) {
-            Some(session) if self.is_full(session) => {
+            Some(session) if !self.makes_room(session, asked.payload.bytes().len()) => {
                 let text = "cannot have it answered now: answers_bytes_max bytes wait for the connection of the \
                             session that handles it; ask again later";
                 let refusal = Refusal::new(Code::TooManyRequests, text);
@@ -340,29 +348,70 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    /// Whether so much waits for a session's connection that it is asked nothing.
-    pub(crate) fn is_full(&self, session: SessionIndex) -> bool {
-        self.hub.answers_bytes(session) >= self.config.limits.answers_bytes_max
-    }
-
     fn tell_registered(&mut self, link: u32, serial: u32) {
         let Some(handling) = self.handling.all.get_mut(&link) else { return };
-        if handling.waiting.is_empty() {
-            return;
-        }
-        let (id, selectors) = handling.waiting.remove(0);
+        let Some((id, selectors)) = handling.waiting.pop_front() else { return };
+        self.release(Socket(link), serial, handling_bytes(&selectors));
         self.tell_caller(Socket(link), serial, &Event::Handling { id, selectors });
     }
 
     pub(crate) fn tell_caller(&mut self, socket: Socket, serial: u32, event: &Event) {
         let connection = self.open_connection(socket).filter(|open| open.serial == serial);
-        if let Some(session) = connection.and_then(|open| open.state.native()).map(|it| it.session)
+        let native = connection.and_then(|open| open.state.native());
+        let Some(session) = native.map(|it| it.session) else { return };
+        if let Event::Response(response) = event
+            && let bytes = response.payload.bytes().len()
+            && let Err(refusal) = self.check_telling(session, bytes, "tell the answer")
         {
-            self.hub.tell(session, event);
+            if response.has_more {
+                return self.note_untold(socket, serial, response.id);
+            }
+            self.refusals += 1;
+            self.hub.tell(session, &Event::Refused { id: response.id, refusal });
+            return;
         }
+        self.hub.tell(session, event);
     }
 
-    fn tell_outcome(&mut self, caller: Caller, outcome: Outcome, has_more: bool) {
+    /// Notes that one of the answers to a request to all is not told: the count at the end says that it is missing.
+    fn note_untold(&mut self, socket: Socket, serial: u32, id: Option<CommandId>) {
+        *self.handling.untold.entry((socket.0, serial, id)).or_default() += 1;
+    }
+
+    fn has_room_for_response(&mut self, socket: Socket, serial: u32, payload: &Payload) -> bool {
+        let connection = self.open_connection(socket).filter(|open| open.serial == serial);
+        let session = connection.and_then(|open| open.state.native()).map(|it| it.session);
+        session.is_none_or(|session| self.makes_room(session, payload.bytes().len()))
+    }
+
+    /// Tells a session that an answer came and could not wait for its connection.
+    fn refuse_response(
+        &mut self,
+        socket: Socket,
+        serial: u32,
+        id: Option<CommandId>,
+        has_more: bool,
+    ) {
+        if has_more {
+            return self.note_untold(socket, serial, id);
+        }
+        self.refusals += 1;
+        let text = "cannot tell the answer: answers_bytes_max bytes wait for this connection; the request may have \
+                    been carried out; read faster, or ask with a key and ask again";
+        let refusal = Refusal::new(Code::TooManyAnswersWaiting, text);
+        self.tell_caller(socket, serial, &Event::Refused { id, refusal });
+    }
+
+    fn tell_outcome(&mut self, caller: Caller, mut outcome: Outcome, has_more: bool) {
+        /// In a message or response of its own, which is copied to wait for the connection.
+        const BYTES_PER_BYTE: usize = 3;
+        if !matches!(caller, Caller::Session { .. })
+            && let Ok((_, payload)) = &outcome.result
+            && let bytes = payload.bytes().len() * BYTES_PER_BYTE
+            && let Err(refusal) = self.memory.check(bytes, "tell the answer")
+        {
+            outcome.result = Err(refusal);
+        }
         if let Caller::Socket { socket, serial, turn } = caller {
             if self.open_connection(socket).is_some_and(|open| open.serial == serial) {
                 self.answer_socket(socket, turn, outcome);
@@ -374,6 +423,11 @@ impl<I: Io> Shard<I> {
         }
         match (caller, outcome.result) {
             (Caller::Socket { .. }, _) => {}
+            (Caller::Session { socket, serial, id }, Ok((_, payload)))
+                if !self.has_room_for_response(socket, serial, &payload) =>
+            {
+                self.refuse_response(socket, serial, id, has_more);
+            }
             (Caller::Session { socket, serial, id }, Ok((session, payload))) => {
                 let response = Response { id, session, payload, has_more };
                 self.tell_caller(socket, serial, &Event::Response(response));
@@ -388,6 +442,11 @@ impl<I: Io> Shard<I> {
             (Caller::Http(asker), Err(refusal)) => self.answer_refusal(asker, &refusal),
         }
     }
+}
+
+/// Bytes that the answer to `handle` is counted with while it is under way.
+fn handling_bytes(selectors: &[Selector]) -> usize {
+    selectors.iter().map(|selector| selector.as_str().len() + 3).sum::<usize>() + ANSWER_BYTES
 }
 
 /// The content type of a payload's kind.

@@ -68,6 +68,53 @@ impl<'a> Route<'a> {
     }
 }
 
+/// What the shards serve themselves.
+const PATHS: &[(&str, &str)] = &[
+    ("WebSocket", "/v1/ws"),
+    ("WebSocket", "/diagnostics/echo"),
+    ("WebSocket", "/v1/devices/{device}/ws"),
+    ("GET", "/v1/sse"),
+    ("POST", "/v1/sse"),
+    ("GET", "/v1/stream"),
+    ("POST", "/v1/stream"),
+    ("GET", "/v1/poll"),
+    ("POST", "/v1/poll"),
+    ("POST", "/v1/commands"),
+    ("POST", "/v1/request"),
+    ("GET", "/v1/devices"),
+    ("POST", "/v1/devices/attach"),
+    ("GET", "/v1/devices/challenge"),
+    ("GET", "/v1/devices/{device}"),
+    ("POST", "/v1/devices/{device}/key"),
+    ("POST", "/v1/devices/{device}/send"),
+    ("GET", "/v1/applications/{application}/stats"),
+];
+
+/// Every method and path that the server knows, `WebSocket` being a method of its own; a part in braces is a name.
+pub fn paths() -> Vec<(String, &'static str)> {
+    let own = PATHS.iter().map(|(method, path)| ((*method).to_owned(), *path));
+    own.chain(admin::PATHS.iter().map(|(method, path)| (method.to_uppercase(), *path))).collect()
+}
+
+/// Whether a path is one of a pattern's. A name is one level, and never one that another pattern spells out.
+fn matches(pattern: &str, path: &str) -> bool {
+    let (patterns, levels) = (pattern.split('/'), path.split('/'));
+    let is_like = |(pattern, level): (&str, &str)| {
+        pattern.starts_with('{') && !level.is_empty() || pattern == level
+    };
+    patterns.clone().count() == levels.clone().count() && patterns.zip(levels).all(is_like)
+}
+
+/// The methods that a path takes which the shards serve; a WebSocket begins with a GET.
+fn methods_of(path: &str) -> Vec<&'static str> {
+    let is_spelt_out = PATHS.iter().any(|(_, pattern)| *pattern == path);
+    let known = PATHS.iter().filter(|(_, pattern)| match is_spelt_out {
+        true => *pattern == path,
+        false => matches(pattern, path),
+    });
+    known.map(|(method, _)| if *method == "WebSocket" { "GET" } else { method }).collect()
+}
+
 impl<I: Io> Shard<I> {
     /// Takes a whole request that the shards answer among themselves; answers false if it is not such a one.
     pub(crate) fn take_request(&mut self, socket: Socket, head: &RequestHead, body: &[u8]) -> bool {
@@ -81,7 +128,10 @@ impl<I: Io> Shard<I> {
             // A page that may not ask may not read why, either; whoever looks at it can.
             self.answer_refusal(Asker { origin: None, ..asker }, &refusal);
         } else if let Err(refusal) = self.answer_request(route, head, body, asker.clone()) {
-            self.answer_refusal(asker, &refusal);
+            let allowed = methods_of(head.path()).join(", ");
+            let is_method = refusal.code == Code::WrongMethod;
+            let fields: &[_] = if is_method { &[("allow", allowed.as_str())] } else { &[] };
+            self.answer_refusal_with(asker, &refusal, fields);
         }
         true
     }
@@ -93,11 +143,16 @@ impl<I: Io> Shard<I> {
         body: &[u8],
         asker: Asker,
     ) -> Result<(), Refusal> {
-        let is_post_only = matches!(route, Route::Request | Route::Session(SessionRoute::Commands));
-        let is_allowed = head.method == "POST" || head.method == "GET" && !is_post_only;
-        if !is_allowed {
-            let (method, path) = (&head.method, head.path());
-            let allowed = if is_post_only { "POST" } else { "GET or POST" };
+        let (method, path) = (head.method.as_str(), head.path());
+        let allowed = methods_of(path);
+        if allowed.is_empty() {
+            let text = format!(
+                "cannot find `{path}`: there is nothing under that path; see docs/protocol.md"
+            );
+            return Err(Refusal::new(Code::NotFound, text));
+        }
+        if !allowed.contains(&method) {
+            let allowed = allowed.join(" or ");
             let text =
                 format!("cannot {method} `{path}`: it takes {allowed}; see docs/protocol.md");
             return Err(Refusal::new(Code::WrongMethod, text));
@@ -117,6 +172,49 @@ impl<I: Io> Shard<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One path of each route; a new route does not compile without.
+    fn example(route: Route<'_>) -> &'static str {
+        match route {
+            Route::WebSocket => "/v1/ws",
+            Route::Echo => "/diagnostics/echo",
+            Route::Attach => "/v1/devices/attach",
+            Route::DeviceSocket(_) => "/v1/devices/{device}/ws",
+            Route::Session(SessionRoute::Events) => "/v1/sse",
+            Route::Session(SessionRoute::Lines) => "/v1/stream",
+            Route::Session(SessionRoute::Poll) => "/v1/poll",
+            Route::Session(SessionRoute::Commands) => "/v1/commands",
+            Route::Request => "/v1/request",
+            Route::Devices => "/v1/devices",
+            Route::Applications => "/v1/applications/{application}/stats",
+            Route::Ordinary => "/health",
+        }
+    }
+
+    #[test]
+    fn every_route_is_among_the_paths() {
+        for (_, path) in paths() {
+            let example = example(Route::of(path, true));
+            assert!(paths().iter().any(|(_, known)| *known == example), "{path}");
+        }
+    }
+
+    #[test]
+    fn every_path_knows_its_methods() {
+        for (path, methods) in [
+            ("/v1/sse", vec!["GET", "POST"]),
+            ("/v1/commands", vec!["POST"]),
+            ("/v1/devices", vec!["GET"]),
+            ("/v1/devices/attach", vec!["POST"]),
+            ("/v1/devices/d1", vec!["GET"]),
+            ("/v1/devices/d1/send", vec!["POST"]),
+            ("/v1/devices/d1/ws", vec!["GET"]),
+            ("/v1/devices/", vec![]),
+            ("/v1/devices/a/b/c", vec![]),
+        ] {
+            assert_eq!(methods_of(path), methods, "{path}");
+        }
+    }
 
     #[test]
     fn paths_have_routes() {

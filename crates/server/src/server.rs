@@ -2,26 +2,27 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as std_mpsc;
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use admin::WebhookCounters;
+use backbone::LatestTime;
 use engine::{
-    Clock, EpollIo, EpollOptions, Hiccups, ListenerOptions, MailReceiver, MailSender, Waker,
-    descriptor_limit, listen, mailbox, private_descriptor_table, raise_descriptor_limit,
-    random_seed, spawn_shard,
+    Clock, Death, EpollIo, EpollOptions, Hiccups, ListenerOptions, MailReceiver, MailSender, Place,
+    Supervision, Supervisor, Told, Waker, descriptor_limit, listen, mailbox, pin_to_core,
+    private_descriptor_table, raise_descriptor_limit, random_seed,
 };
 use hub::ShardIndex;
-use model::Epoch;
+use model::{Anonymous, Epoch};
 use tokio::sync::mpsc;
 
 use crate::access::Access;
 use crate::api::MailedShards;
 use crate::config::{Config, WebhookConfig};
 use crate::mail::ShardMail;
-use crate::memory::{Governor, SharedPressure};
+use crate::memory::{Governor, Memory};
 use crate::proof::Secret;
 use crate::shard::{Shard, ShardParts, moment};
 use crate::store::{DiskParts, Store};
@@ -36,8 +37,8 @@ const CONNECTIONS_RESERVED: usize = 100;
 pub struct Server {
     address: SocketAddr,
     peers: Vec<MailSender<ShardMail>>,
-    shards: Vec<JoinHandle<()>>,
-    api: Option<JoinHandle<()>>,
+    supervisor: Supervisor,
+    told: Mutex<std_mpsc::Receiver<Told>>,
     is_ready: Arc<AtomicBool>,
     hiccups: Option<Arc<Hiccups>>,
     store: Option<Store>,
@@ -67,8 +68,42 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+/// Why a server ended that nobody had asked to, or did not end in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndError {
+    /// One of its threads panicked.
+    Died(Death),
+    /// It was asked to stop, and these threads had not ended after `stop_ms`.
+    Late(Vec<String>),
+}
+
+impl fmt::Display for EndError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Died(death) => {
+                write!(f, "the server cannot go on: {death}; start it again, and report this")
+            }
+            Self::Late(threads) => {
+                let threads = threads.join(", ");
+                write!(
+                    f,
+                    "the server did not stop within limits.stop_ms: still at work: {threads}; what is on disk is \
+                     whole, or raise the limit"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for EndError {}
+
 pub(crate) fn cannot(what: &str, why: impl fmt::Display, how: &str) -> StartError {
     StartError { text: format!("cannot {what}: {why}; {how}") }
+}
+
+/// A name for an epoch, never used before.
+pub fn new_epoch() -> String {
+    format!("{:x}-{:08x}", Clock::start().now().unix_ms, random_seed() as u32)
 }
 
 /// What every shard's thread is given.
@@ -85,7 +120,9 @@ struct Common {
     /// Descriptors from here on are not in a private table.
     first_closed: u32,
     sessions_max: usize,
-    pressure: SharedPressure,
+    memory: Memory,
+    supervisor: Supervisor,
+    times: LatestTime,
 }
 
 impl Server {
@@ -94,6 +131,15 @@ impl Server {
     /// # Errors
     /// The address cannot be listened on, or the system has no room for the threads.
     pub fn start(config: Config) -> Result<Self, StartError> {
+        let memory = Memory::of_process(config.limits.memory_bytes_max);
+        Self::start_in(config, memory)
+    }
+
+    /// The same with what it may use of memory.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn start_in(config: Config, memory: Memory) -> Result<Self, StartError> {
         raise_descriptor_limit();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shard_count = config.engine.shards.unwrap_or(cores as u16);
@@ -109,13 +155,16 @@ impl Server {
             .map(|waker| mailbox(config.limits.mailbox_len_max, waker.clone()))
             .unzip();
         let access = Arc::new(Access::new(&config));
+        let (supervisor, told) = Supervisor::new(config.fault.clone());
         let (api, exchanges) = mpsc::channel(config.limits.requests_in_flight_max);
         let clock = Clock::start();
-        let epoch = format!("{:x}-{:08x}", clock.now().unix_ms, random_seed() as u32);
+        let epoch = new_epoch();
         let config = Arc::new(config);
         let common = Common {
             sessions_max: sessions_per_shard(&config, shard_count),
-            pressure: SharedPressure::default(),
+            memory: memory.clone(),
+            supervisor: supervisor.clone(),
+            times: LatestTime::default(),
             access: Arc::clone(&access),
             clock,
             epoch: Epoch::new(&epoch),
@@ -126,15 +175,15 @@ impl Server {
             first_closed: wakers.iter().filter_map(Waker::number).max().unwrap_or(2) + 1,
             config: Arc::clone(&config),
         };
-        let (store, disks) = Store::open(&config, &epoch, shard_count, &peers)?;
+        let (store, disks) = Store::open(&config, &epoch, shard_count, &peers, &supervisor)?;
         let is_ready = Arc::new(AtomicBool::new(false));
         let hiccups = match config.hiccups {
             true => Some(Hiccups::start().map_err(no_descriptor)?),
             false => None,
         };
-        let governor = Governor::start(config.limits.memory_bytes_max, &common.pressure)
+        let governor = Governor::start(&common.memory, &supervisor)
             .map_err(|error| cannot("watch the memory", error, "free some memory"))?;
-        let (address, shards) = start_shards(&common, &wakers, boxes, disks)?;
+        let address = start_shards(&common, &wakers, boxes, disks, &told)?;
         let counters_of = |it: &WebhookConfig| Arc::new(WebhookCounters::new(&it.name));
         let webhooks: Vec<_> = config.webhooks.iter().map(counters_of).collect();
         let shards_seen = MailedShards {
@@ -142,22 +191,26 @@ impl Server {
             config: Arc::clone(&config),
             access,
             is_ready: Arc::clone(&is_ready),
+            store_fault: store.as_ref().map(Store::fault),
             hiccups: hiccups.clone(),
             webhooks: webhooks.clone(),
+            memory,
         };
         let router = admin::router(Arc::new(shards_seen));
-        let api = std::thread::Builder::new()
-            .name("api".into())
-            .spawn(move || admin::run(router, exchanges))
+        supervisor
+            .spawn("api", Supervision::Awaited, move || admin::run(router, exchanges))
             .map_err(|error| cannot("start the API", error, "free some memory"))?;
         is_ready.store(true, Ordering::Relaxed);
         let connections = common.sessions_max as u64 * u64::from(shard_count);
         tracing::info!(%address, shards = shard_count, connections, "listening");
+        if is_open_to_all(&config, address) {
+            tracing::warn!("{}", OPEN_TO_ALL.replace("ADDRESS", &address.to_string()));
+        }
         Ok(Self {
             address,
             peers,
-            shards,
-            api: Some(api),
+            supervisor,
+            told: Mutex::new(told),
             is_ready,
             hiccups,
             store,
@@ -183,21 +236,23 @@ impl Server {
         &self.webhooks
     }
 
-    /// Asks all shards to stop: clients are told, then connections close.
-    pub fn stop(&self) {
-        self.stopper()();
+    /// Starts threads beside those of the server, whose panics end it as well.
+    pub fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
     }
 
-    /// The same, to be kept elsewhere.
-    pub fn stopper(&self) -> impl Fn() + Send + 'static {
-        let (peers, is_ready) = (self.peers.clone(), Arc::clone(&self.is_ready));
-        move || {
-            is_ready.store(false, Ordering::Relaxed);
-            for peer in &peers {
-                while peer.send(ShardMail::Stop).is_err() {
-                    std::thread::yield_now();
-                }
-            }
+    /// Asks all shards to stop: clients are told, then connections close.
+    pub fn stop(&self) {
+        self.stopper().stop();
+    }
+
+    /// What stops it, to be kept elsewhere.
+    pub fn stopper(&self) -> Stopper {
+        Stopper {
+            peers: self.peers.clone(),
+            is_ready: Arc::clone(&self.is_ready),
+            supervisor: self.supervisor.clone(),
+            patience: self.config.limits.stop_ms,
         }
     }
 
@@ -212,10 +267,11 @@ impl Server {
                 return;
             }
             let configs = Arc::new(config.applications.clone());
-            for peer in &peers {
-                while peer.send(ShardMail::Applications(Arc::clone(&configs))).is_err() {
-                    std::thread::yield_now();
-                }
+            let mail = || ShardMail::Applications(Arc::clone(&configs));
+            let untold = tell_all(&peers, RELOAD_PATIENCE, mail);
+            if !untold.is_empty() {
+                tracing::error!(shards = ?untold, "not taken over everywhere: mailboxes are full; try again");
+                return;
             }
             let (applications, keys) =
                 (configs.len(), configs.iter().map(|one| one.keys.len()).sum::<usize>());
@@ -223,12 +279,46 @@ impl Server {
         }
     }
 
-    /// Waits until all threads have ended.
-    pub fn wait(mut self) {
-        for shard in self.shards.drain(..) {
-            // A shard that panicked has said so; the others still stop in order.
-            let _ = shard.join();
+    /// Waits until all threads have ended, which they do when the server is asked to stop.
+    ///
+    /// # Errors
+    /// A thread panicked, whoever asked; or some had not ended `stop_ms` after the stop began. The process is to end
+    /// then: what is left of the server serves nobody.
+    pub fn wait(mut self) -> Result<(), EndError> {
+        let mut until = None;
+        while let living = self.supervisor.living()
+            && !living.is_empty()
+        {
+            if !living.iter().any(|thread| thread.starts_with(SHARD)) {
+                self.close();
+            }
+            match self.hear(until) {
+                Some(Told::Panicked(death)) => return Err(EndError::Died(death)),
+                Some(Told::Stopping) if until.is_none() => {
+                    until = Some(Instant::now() + self.config.limits.stop_ms);
+                }
+                Some(Told::Stopping | Told::Ended) => {}
+                None => return Err(EndError::Late(late(living))),
+            }
         }
+        let told = self.told.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let rest = told.try_iter().find_map(|told| match told {
+            Told::Panicked(death) => Some(EndError::Died(death)),
+            Told::Ended | Told::Stopping => None,
+        });
+        rest.map_or(Ok(()), Err)
+    }
+
+    fn hear(&mut self, until: Option<Instant>) -> Option<Told> {
+        let told = self.told.get_mut().unwrap_or_else(PoisonError::into_inner);
+        match until {
+            None => told.recv().ok(),
+            Some(until) => told.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
+        }
+    }
+
+    /// Lets the threads that worked for the shards end.
+    fn close(&mut self) {
         if let Some(hiccups) = self.hiccups.take() {
             hiccups.stop();
         }
@@ -238,10 +328,77 @@ impl Server {
         if let Some(store) = self.store.take() {
             store.close();
         }
-        if let Some(api) = self.api.take() {
-            let _ = api.join();
-        }
     }
+}
+
+/// How long a new configuration may wait for room in a mailbox: a stop waits behind it.
+const RELOAD_PATIENCE: Duration = Duration::from_secs(1);
+/// What begins the names of the shards' threads.
+const SHARD: &str = "shard-";
+
+/// Of the threads that had not ended when a stop's time was up, those that had been told to.
+fn late(mut living: Vec<String>) -> Vec<String> {
+    const AFTER_SHARDS: [&str; 4] = ["api", "memory", "store-reader", "store-writer"];
+    if living.iter().any(|thread| thread.starts_with(SHARD)) {
+        living.retain(|thread| !AFTER_SHARDS.contains(&thread.as_str()));
+    }
+    living
+}
+
+/// Stops a server.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    peers: Vec<MailSender<ShardMail>>,
+    is_ready: Arc<AtomicBool>,
+    supervisor: Supervisor,
+    patience: Duration,
+}
+
+impl Stopper {
+    /// Says that a stop begins: the server is not ready any more, and `stop_ms` counts from now.
+    pub fn begin(&self) {
+        self.is_ready.store(false, Ordering::Relaxed);
+        self.supervisor.tell_stopping();
+    }
+
+    /// Asks all shards to stop: clients are told, then connections close.
+    pub fn stop(&self) {
+        self.begin();
+        // A shard that has no room until then is named as one that did not end.
+        let _ = tell_all(&self.peers, self.patience, || ShardMail::Stop);
+    }
+}
+
+/// Mails every shard, and waits where a mailbox is full, but no longer than `patience` in all. Answers the shards
+/// that had no room.
+fn tell_all(
+    peers: &[MailSender<ShardMail>],
+    patience: Duration,
+    mail: impl Fn() -> ShardMail,
+) -> Vec<usize> {
+    const PAUSE: Duration = Duration::from_millis(1);
+    let until = Instant::now() + patience;
+    let mut untold: Vec<usize> = (0..peers.len()).collect();
+    loop {
+        untold.retain(|shard| peers[*shard].send(mail()).is_err());
+        if untold.is_empty() || Instant::now() >= until {
+            return untold;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Told where strangers may read and publish all.
+const OPEN_TO_ALL: &str = "
+    ********************************************************************************
+    ** ANYBODY WHO REACHES ADDRESS MAY READ AND PUBLISH EVERYTHING:
+    ** it is no loopback address, and access.anonymous is \"all\", the default.
+    ** Set access.anonymous to \"read\" or \"none\" and give tokens, or listen on 127.0.0.1.
+    ********************************************************************************";
+
+/// Whether a server lets in everybody from everywhere.
+fn is_open_to_all(config: &Config, address: SocketAddr) -> bool {
+    config.access.anonymous == Anonymous::All && !address.ip().to_canonical().is_loopback()
 }
 
 /// Sessions that a shard may hold, by the limits of the system and of the configuration.
@@ -254,31 +411,42 @@ fn sessions_per_shard(config: &Config, shard_count: u16) -> usize {
     usize::try_from(allowed).unwrap_or(usize::MAX).min(config.limits.connections_per_shard_max)
 }
 
-type Started = (SocketAddr, Vec<JoinHandle<()>>);
-
+/// Starts the shards one after the other; answers where they listen.
 fn start_shards(
     common: &Common,
     wakers: &[Waker],
     boxes: Vec<MailReceiver<ShardMail>>,
     disks: Vec<Option<DiskParts>>,
-) -> Result<Started, StartError> {
-    let (mut address, mut threads) = (common.config.listen, Vec::new());
+    told: &std_mpsc::Receiver<Told>,
+) -> Result<SocketAddr, StartError> {
+    let mut address = common.config.listen;
     for (index, ((waker, mailbox), disk)) in wakers.iter().zip(boxes).zip(disks).enumerate() {
-        let (common, waker) = (common.clone(), waker.clone());
+        let (own, waker) = (common.clone(), waker.clone());
         let (tell, hear) = std_mpsc::channel();
         let core = common.config.engine.pin_cores.then_some(index);
         let listen_at = address;
         let run = move || {
-            run_shard(index as u16, &common, &waker, mailbox, disk, listen_at, &tell);
+            core.into_iter().for_each(pin_to_core);
+            run_shard(index as u16, &own, &waker, mailbox, disk, listen_at, &tell);
         };
-        let thread = spawn_shard(&format!("shard-{index}"), core, run)
+        let name = format!("{SHARD}{index}");
+        common
+            .supervisor
+            .spawn_greeting(&name, Supervision::Awaited, run)
             .map_err(|error| cannot("start a shard", error, "use fewer engine.shards"))?;
-        threads.push(thread);
-        address = hear.recv().unwrap_or_else(|_| {
-            Err(cannot("start a shard", "its thread ended", "see the messages above"))
-        })?;
+        address = hear.recv().unwrap_or_else(|_| Err(died_at_start(told)))?;
     }
-    Ok((address, threads))
+    Ok(address)
+}
+
+fn died_at_start(told: &std_mpsc::Receiver<Told>) -> StartError {
+    /// It is told just after the thread lets go of what it held.
+    const SOON: Duration = Duration::from_secs(1);
+    let why = match told.recv_timeout(SOON) {
+        Ok(Told::Panicked(death)) => death.to_string(),
+        _ => "its thread ended".into(),
+    };
+    cannot("start a shard", why, "report this")
 }
 
 fn run_shard(
@@ -295,7 +463,8 @@ fn run_shard(
     {
         tracing::warn!(shard = index, %error, "sharing the descriptor table: fewer connections fit");
     }
-    let io = match open_io(common, waker, address) {
+    let place = if index == 0 { Place::First } else { Place::Further };
+    let io = match open_io(common, waker, address, place) {
         Ok((io, address)) => {
             // Nobody listens any more only if the start failed elsewhere.
             let _ = tell.send(Ok(address));
@@ -306,6 +475,7 @@ fn run_shard(
             return;
         }
     };
+    common.supervisor.carry_out_fault();
     let mut shard = Shard::new(ShardParts {
         io,
         index: ShardIndex(index),
@@ -319,7 +489,8 @@ fn run_shard(
         epoch: common.epoch.clone(),
         secret: common.secret,
         disk,
-        pressure: common.pressure.clone(),
+        memory: common.memory.clone(),
+        times: common.times.clone(),
         now: moment(common.clock.now()),
     });
     while let Some(timeout) = shard.turn(moment(common.clock.now())) {
@@ -331,6 +502,7 @@ fn open_io(
     common: &Common,
     waker: &Waker,
     address: SocketAddr,
+    place: Place,
 ) -> Result<(EpollIo, SocketAddr), StartError> {
     let engine = &common.config.engine;
     let options = ListenerOptions {
@@ -339,7 +511,7 @@ fn open_io(
         notsent_lowat_bytes: engine.notsent_lowat_bytes,
         user_timeout_ms: engine.user_timeout_ms,
     };
-    let (listener, address) = listen(address, &options).map_err(|error| {
+    let (listener, address) = listen(address, place, &options).map_err(|error| {
         let how = "choose another server.listen, or stop what listens there";
         cannot(&format!("listen on {address}"), error, how)
     })?;
@@ -351,4 +523,33 @@ fn open_io(
     let io = EpollIo::new(Some(listener), waker, options)
         .map_err(|error| cannot("watch sockets", error, "raise the limit on open files"))?;
     Ok((io, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_open_to_all_says_so() {
+        let at = |anonymous, listen: &str| {
+            let mut config = Config::default();
+            config.access.anonymous = anonymous;
+            is_open_to_all(&config, listen.parse().expect("an address"))
+        };
+        for everywhere in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1"] {
+            assert!(at(Anonymous::All, everywhere), "{everywhere}");
+            assert!(!at(Anonymous::Read, everywhere) && !at(Anonymous::None, everywhere));
+        }
+        assert!(!at(Anonymous::All, "127.0.0.1:1") && !at(Anonymous::All, "[::1]:1"));
+    }
+
+    #[test]
+    fn a_full_mailbox_keeps_nobody_from_being_told_and_is_given_up() {
+        let (full, _never_read) = mailbox(1, Waker::none());
+        let (free, mut read) = mailbox(1, Waker::none());
+        assert!(full.send(ShardMail::Stop).is_ok());
+        let untold = tell_all(&[full, free], Duration::ZERO, || ShardMail::Stop);
+        assert_eq!(untold, [0]);
+        assert!(matches!(read.receive(), Some(ShardMail::Stop)));
+    }
 }

@@ -1,28 +1,36 @@
 //! One core's share: its connections, its hub, its topics' backbone. One turn of its loop.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use admin::{Exchange, ShardCounters};
 use backbone::{
-    Backbone, BackboneEvent, DiskBackbone, MemoryBackbone, Store, StoreMail, StoredTopic, Ticket,
+    Backbone, BackboneEvent, DiskBackbone, LatestTime, MemoryBackbone, Store, StoreMail,
+    StoredTopic, Ticket,
 };
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
 use hub::{Chunks, Devices, Hub, HubMail, HubOptions, Outlet, Requests, ShardIndex};
+use model::planted::{Fault, is_planted};
 use model::{AckLevel, Code, Epoch, Moment, Position, Refusal, TopicName, TopicPolicy};
+use protocol::http::HttpDate;
 use protocol::websocket::Inflater;
 use slab::Slab;
 use tokio::sync::mpsc;
 
 use crate::access::Access;
+use crate::addresses::Counted;
+use crate::budget::Subscribing;
+use crate::byte_queue::ByteQueue;
 use crate::config::Config;
 use crate::connection::{Connection, Native, State};
-use crate::devices::{AllStatistics, Applications, FailedKeys, SessionDevices};
+use crate::devices::{AllStatistics, Applications, SessionDevices};
 use crate::encoder::NativeEncoder;
 use crate::history::PendingRead;
+use crate::input::{Inbounds, Waiting, WaitingInputs};
 use crate::mail::ShardMail;
-use crate::memory::SharedPressure;
+use crate::memory::{Elsewhere, Memory, Reservation};
 use crate::poll;
 use crate::proof::Secret;
 use crate::publish::PendingPublish;
@@ -38,13 +46,17 @@ pub struct Shard<I> {
     pub(crate) config: Arc<Config>,
     pub(crate) access: Arc<Access>,
     pub(crate) hub: Hub<NativeEncoder>,
-    memory: MemoryBackbone,
+    in_memory: MemoryBackbone,
     pub(crate) disk: Option<DiskBackbone<Box<dyn Store>>>,
     pub(crate) connections: Chunks<Connection>,
+    /// The places of connections among those of their address, apart: most servers see few addresses that count.
+    pub(crate) counted: Chunks<Counted>,
     /// Sessions that are polled: they have no socket.
     pub(crate) polled: Slab<Connection>,
-    /// Sockets of which more may be received than was: their events were told already.
-    unread: VecDeque<Socket>,
+    /// Connections of which more may be received or carried out than was: their events were told already.
+    pub(crate) inputs: WaitingInputs,
+    pub(crate) subscribing: Subscribing,
+    pub(crate) inbounds: Inbounds,
     /// Connections about HTTP, and some that were: the sweep drops those that became sessions.
     pub(crate) requests: Vec<(Socket, u32)>,
     /// Connections to be closed once they took what waits for them, or when the time is up.
@@ -52,7 +64,7 @@ pub struct Shard<I> {
     pub(crate) pending: Slab<PendingPublish>,
     pub(crate) reads: Slab<PendingRead>,
     /// Pages that sessions of this shard wait for.
-    pub(crate) pages_under_way: usize,
+    pub(crate) pages_under_way: Vec<Reservation>,
     pub(crate) subscribers: Subscribers,
     pub(crate) requests_under_way: Requests<Caller>,
     pub(crate) handling: HandlingSessions,
@@ -62,7 +74,8 @@ pub struct Shard<I> {
     /// Devices that are attached to this shard.
     pub(crate) devices_attached: usize,
     pub(crate) session_devices: SessionDevices,
-    pub(crate) failed_keys: FailedKeys,
+    /// WebSockets that have to present a token until then, the earliest first.
+    pub(crate) unauthenticated: VecDeque<(Socket, u32, Duration)>,
     pub(crate) statistics: AllStatistics,
     pub(crate) inflater: Inflater,
     pub(crate) epoch: Epoch,
@@ -77,14 +90,22 @@ pub struct Shard<I> {
     /// Connections beyond this many get no session, only ordinary answers.
     pub(crate) sessions_max: usize,
     pub(crate) now: Moment,
-    pub(crate) pressure: SharedPressure,
-    /// When memory was shed last.
+    pub(crate) memory: Memory,
+    /// Room for what this shard makes others allocate.
+    pub(crate) elsewhere: Elsewhere,
+    /// When the last round of shedding memory began.
     pub(crate) relieved_at: Duration,
     swept_at: u32,
     /// A connection ended after this turn ordered publications and requests: the next one comes at once.
     has_leavings: bool,
+    /// What the hub and requests had worked when the turn began.
+    worked_before: u64,
     is_stopping: bool,
-    counters: ShardCounters,
+    pub(crate) counters: ShardCounters,
+    /// The second, and how answers say it.
+    pub(crate) date: (u64, HttpDate),
+    /// Names of hosts that were refused.
+    pub(crate) unknown_hosts: HashSet<Box<str>>,
     pub(crate) refusals: u64,
     pub(crate) http_requests: u64,
 }
@@ -124,8 +145,10 @@ pub struct ShardParts<I> {
     pub secret: Secret,
     /// Its share of the durable store, if there is one.
     pub disk: Option<DiskParts>,
-    /// How short memory is.
-    pub pressure: SharedPressure,
+    /// What may be used of memory.
+    pub memory: Memory,
+    /// What all shards label publications with.
+    pub times: LatestTime,
     /// The time now.
     pub now: Moment,
 }
@@ -140,6 +163,8 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 const READS_IN_A_ROW: usize = 4;
 /// Sends before the shard looks for received bytes again: about a millisecond.
 const SENDS_PER_TURN: usize = 256;
+/// Steps that a turn takes before what else peers ask for waits for the next one: a few milliseconds.
+const WORK_PER_TURN: u64 = 50_000;
 /// How long a connection that we close may take to receive the reason.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -149,9 +174,11 @@ fn open_disk(
     config: &Arc<Config>,
     hub: &mut Hub<NativeEncoder>,
     now: Moment,
+    times: LatestTime,
 ) -> DiskBackbone<Box<dyn Store>> {
     let DiskParts { store, epoch, topics } = parts;
-    let disk = DiskBackbone::new(store, epoch.clone(), &topics, &config.limits);
+    let disk = DiskBackbone::new(store, epoch.clone(), &topics, &config.limits, now);
+    let disk = disk.with_times(times);
     for StoredTopic { topic, head, newest, .. } in topics {
         let position = Position { epoch: epoch.clone(), sequence: head };
         hub.handle_stored(&topic, &position, newest, now);
@@ -159,8 +186,10 @@ fn open_disk(
     disk
 }
 
-struct Wire<'a, I> {
+/// Where a hub sends.
+pub(crate) struct Wire<'a, I> {
     io: &'a mut I,
+    memory: &'a Memory,
     polled: &'a mut Slab<Connection>,
     poll_bytes_max: usize,
     /// Polled sessions that were told something.
@@ -168,10 +197,18 @@ struct Wire<'a, I> {
     broken: Vec<Socket>,
 }
 
+impl<I> Wire<'_, I> {
+    /// The polled sessions that were told something, and the connections that broke.
+    pub(crate) fn into_told_and_broken(self) -> (Vec<Socket>, Vec<Socket>) {
+        (self.told, self.broken)
+    }
+}
+
 impl<I: Io> Outlet for Wire<'_, I> {
     fn send(&mut self, link: u32, bytes: &[u8]) -> hub::Sent {
         if let Some(index) = poll::polled_index(Socket(link)) {
-            let sent = poll::take(self.polled.get_mut(index), bytes, self.poll_bytes_max);
+            let polled = self.polled.get_mut(index);
+            let sent = poll::take(polled, bytes, self.poll_bytes_max, self.memory);
             if sent == hub::Sent::Taken(bytes.len()) {
                 self.told.push(Socket(link));
             }
@@ -203,7 +240,8 @@ impl<I: Io> Shard<I> {
             epoch,
             secret,
             disk,
-            pressure,
+            memory,
+            times,
             now,
         } = parts;
         let options = HubOptions {
@@ -214,26 +252,30 @@ impl<I: Io> Shard<I> {
             policies: config.policies.clone(),
             default_policy: TopicPolicy::default(),
         };
-        let memory = MemoryBackbone::new(epoch.clone(), &config.limits);
+        let in_memory =
+            MemoryBackbone::new(epoch.clone(), &config.limits).with_times(times.clone());
         let of_store = disk.as_ref().map(|disk| disk.epoch.clone());
         let epochs: Vec<Epoch> = [epoch.clone()].into_iter().chain(of_store).collect();
-        let mut hub = Hub::new(options, NativeEncoder::new(&config.compression, &epochs));
-        let disk = disk.map(|parts| open_disk(parts, &config, &mut hub, now));
+        let mut hub = Hub::new(options, NativeEncoder::new(&config, &epochs));
+        let disk = disk.map(|parts| open_disk(parts, &config, &mut hub, now, times.clone()));
         Self {
             io,
             index,
             shard_count,
             hub,
-            memory,
+            in_memory,
             disk,
             connections: Chunks::default(),
+            counted: Chunks::default(),
             polled: Slab::new(),
-            unread: VecDeque::new(),
+            inputs: WaitingInputs::default(),
+            subscribing: Subscribing::default(),
+            inbounds: Inbounds::default(),
             requests: Vec::new(),
             closing: Vec::new(),
             pending: Slab::new(),
             reads: Slab::new(),
-            pages_under_way: 0,
+            pages_under_way: Vec::new(),
             subscribers: Subscribers::default(),
             requests_under_way: Requests::new(index, shard_count, config.limits.clone()),
             handling: HandlingSessions::default(),
@@ -241,7 +283,7 @@ impl<I: Io> Shard<I> {
             devices: Devices::new(config.limits.devices_gone_max),
             devices_attached: 0,
             session_devices: SessionDevices::default(),
-            failed_keys: FailedKeys::default(),
+            unauthenticated: VecDeque::new(),
             statistics: AllStatistics::default(),
             inflater: Inflater::default(),
             epoch: epoch.clone(),
@@ -254,12 +296,16 @@ impl<I: Io> Shard<I> {
             serials: 0,
             sessions_max,
             now,
-            pressure,
+            memory,
+            elsewhere: Elsewhere::default(),
             relieved_at: Duration::ZERO,
             swept_at: now.coarse_seconds(),
             has_leavings: false,
+            worked_before: 0,
             is_stopping: false,
             counters: ShardCounters::default(),
+            date: (0, HttpDate::at(0)),
+            unknown_hosts: HashSet::new(),
             refusals: 0,
             http_requests: 0,
             config,
@@ -286,20 +332,28 @@ impl<I: Io> Shard<I> {
     /// before the next one, or `None` when the shard has stopped.
     pub fn turn(&mut self, now: Moment) -> Option<Duration> {
         self.now = now;
+        self.hub.handle_time(now);
         self.counters.turns += 1;
+        self.worked_before = self.work();
+        // What waited goes before what is new, which may have to wait in its turn.
+        for _ in 0..self.inputs.len() {
+            if self.has_worked_enough() {
+                break;
+            }
+            if let Some((socket, waiting)) = self.inputs.next() {
+                self.go_on(socket, waiting);
+            }
+        }
         while let Some(event) = self.io.poll_event() {
             self.handle_event(event);
-        }
-        for _ in 0..self.unread.len() {
-            if let Some(socket) = self.unread.pop_front() {
-                self.receive(socket);
-            }
         }
         self.take_mail();
         self.has_leavings = false;
         self.run_backbone();
         self.run_requests();
+        self.hub.renew_some();
         self.sweep_if_due();
+        self.heed_positions();
         self.send_mail();
         let has_more = self.flush();
         self.relieve_memory();
@@ -314,11 +368,13 @@ impl<I: Io> Shard<I> {
         const IDLE: Duration = Duration::from_millis(500);
         const RETRY: Duration = Duration::from_millis(1);
         let must_retry = self.waiting.iter().any(|waiting| !waiting.is_empty())
+            || self.hub.is_shedding()
+            || self.hub.is_renewing()
             || self.hub.has_lapped_followers();
         let due = [self.hub.due_at(), self.requests_under_way.due_at()].into_iter().flatten().min();
         let due = due.map(|at| at.saturating_sub(now.elapsed));
         let idle = due.map_or(IDLE, |due| due.min(IDLE));
-        let has_work = has_more || self.has_leavings || self.has_readable_unread();
+        let has_work = has_more || self.has_leavings || self.has_input_to_go_on();
         match (has_work, must_retry || !self.closing.is_empty()) {
             (true, _) => Some(Duration::ZERO),
             (false, true) => Some(idle.min(RETRY)),
@@ -326,22 +382,41 @@ impl<I: Io> Shard<I> {
         }
     }
 
+    /// Steps of the hub and of requests so far in what peers choose the number of.
+    fn work(&self) -> u64 {
+        self.hub.work() + self.requests_under_way.work()
+    }
+
+    /// Whether this turn did enough of what peers asked for: the rest of it waits for the next one.
+    pub(crate) fn has_worked_enough(&self) -> bool {
+        self.work() - self.worked_before >= WORK_PER_TURN
+    }
+
     fn handle_event(&mut self, event: IoEvent) {
         match event {
-            IoEvent::Accepted { socket, .. } => self.open(socket),
-            IoEvent::Readable(socket) => self.receive(socket),
+            IoEvent::Accepted { socket, peer } => self.open(socket, peer.ip()),
+            IoEvent::Readable { socket, ends } => self.receive(socket, ends),
             IoEvent::Writable(socket) => self.handle_writable(socket),
         }
     }
 
-    fn open(&mut self, socket: Socket) {
+    fn open(&mut self, socket: Socket, peer: IpAddr) {
+        let addresses = &self.access.addresses;
+        let network = addresses.of_peer(peer);
+        let counted =
+            network.map_or(Ok(None), |network| addresses.connect(network, &self.config.limits));
         let connection = Connection {
             serial: self.next_serial(),
             heard_at: self.now.coarse_seconds(),
-            state: State::Head(Vec::new()),
+            state: State::Head(ByteQueue::default()),
         };
         self.requests.push((socket, connection.serial));
         self.connections.put(socket.0 as usize, connection);
+        match counted {
+            Ok(Some(counted)) => drop(self.counted.put(socket.0 as usize, counted)),
+            Ok(None) => {}
+            Err(refusal) => self.refuse_http(socket, &refusal),
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -367,57 +442,141 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn receive(&mut self, socket: Socket) {
+    /// Receives what a socket holds. What `ends` is received to its end: no event will tell of that.
+    fn receive(&mut self, socket: Socket, ends: bool) {
+        let ends = ends && !is_planted(Fault::EndsUnheard);
         for _ in 0..READS_IN_A_ROW {
             if self.connection(socket).is_none() {
                 return;
             }
-            if !self.may_read(socket) {
-                self.unread.push_back(socket);
-                return;
+            if !self.may_read(socket) || self.has_worked_enough() {
+                break;
             }
             let mut buffer = std::mem::take(&mut self.buffer);
             let received = self.io.receive(socket, &mut buffer);
-            let is_full = received == Received::Bytes(buffer.len());
+            let has_more = match received {
+                Received::Bytes(count) => ends || count == buffer.len(),
+                Received::Nothing | Received::Closed => false,
+            };
             match received {
                 Received::Bytes(count) => self.handle_bytes(socket, &mut buffer[..count]),
                 Received::Nothing => {}
                 Received::Closed => self.drop_connection(socket),
             }
             self.buffer = buffer;
-            if !is_full {
+            if !has_more {
                 return;
             }
         }
-        self.unread.push_back(socket);
-    }
-
-    /// Whether a connection's answers leave room for more commands.
-    fn may_read(&mut self, socket: Socket) -> bool {
-        let answers_bytes_max = self.config.limits.answers_bytes_max;
-        match self.connections.get(socket.0 as usize) {
-            Some(Connection { state: State::Native(Native { session, .. }), .. }) => {
-                self.hub.answers_bytes(*session) < answers_bytes_max
-            }
-            Some(Connection { state: State::DeviceSocket(open), .. }) => {
-                open.len() < 2 * self.config.limits.device_requests_max
-                    && open.unsent.len() < answers_bytes_max
-            }
-            Some(Connection { state: State::Answering(answering), .. }) => {
-                answering.early.len() < self.config.limits.body_bytes_max
-            }
-            Some(Connection { state: State::Echo(echo), .. }) => {
-                echo.unsent.len() < answers_bytes_max
-            }
-            _ => true,
+        if ends && self.is_left(socket) {
+            return self.drop_connection(socket);
+        }
+        if let Some(waiting) = self.go_on_later(socket) {
+            waiting.is_readable = true;
+            waiting.ends |= ends;
         }
     }
 
-    fn has_readable_unread(&mut self) -> bool {
-        (0..self.unread.len()).any(|at| {
-            let socket = self.unread[at];
-            self.may_read(socket)
-        })
+    /// Whether a connection whose peer sends nothing more waits for that peer to take answers in vain. Who ends a WebSocket without
+    /// its closing handshake has left (RFC 6455, section 7.1.5); who ends the requests of a connection may still read their answers.
+    fn is_left(&self, socket: Socket) -> bool {
+        let open = self.open_connection(socket);
+        let is_websocket = open.is_some_and(|open| {
+            matches!(open.state, State::Native(_) | State::Echo(_) | State::DeviceSocket(_))
+        });
+        is_websocket && !self.has_room(socket)
+    }
+
+    /// Lets a connection's input go on in the next turn.
+    pub(crate) fn go_on_later(&mut self, socket: Socket) -> Option<&mut Waiting> {
+        let serial = self.connection(socket)?.serial;
+        Some(self.inputs.add(socket, serial))
+    }
+
+    /// Goes on with input that waited.
+    fn go_on(&mut self, socket: Socket, mut waiting: Waiting) {
+        let (is_readable, ends) = (waiting.is_readable, waiting.ends);
+        let serial = waiting.serial();
+        let is_it =
+            |shard: &Self| shard.open_connection(socket).is_some_and(|open| open.serial == serial);
+        if !is_it(self) {
+            return;
+        }
+        if !self.may_go_on(socket) {
+            return match ends && self.is_left(socket) {
+                true => self.drop_connection(socket),
+                false => self.inputs.put_back(socket, waiting),
+            };
+        }
+        self.take_requests(socket);
+        self.go_on_with_received(socket, &mut waiting);
+        if waiting.has_received() || self.inputs.has_received(socket) {
+            if is_it(self) {
+                self.inputs.put_back(socket, waiting);
+            }
+        } else if is_readable {
+            self.receive(socket, ends);
+        }
+    }
+
+    /// Goes on with what was received before, as far as the answers leave room.
+    fn go_on_with_received(&mut self, socket: Socket, waiting: &mut Waiting) {
+        while let Some(commands) = waiting.commands.front_mut() {
+            if !self.carry_out(socket, commands) {
+                return;
+            }
+            waiting.commands.pop_front();
+        }
+        if !waiting.bytes.is_empty() {
+            let taken = self.handle_messages(socket, waiting.bytes.rest_mut());
+            waiting.bytes.take(taken);
+        }
+    }
+
+    /// Takes messages of a conversation, as far as its answers leave room; answers how many bytes.
+    fn handle_messages(&mut self, socket: Socket, bytes: &mut [u8]) -> usize {
+        match self.open_connection(socket).map(|open| &open.state) {
+            Some(State::Native(_)) => self.handle_native(socket, bytes),
+            Some(State::Echo(_)) => self.handle_echo(socket, bytes),
+            Some(State::DeviceSocket(_)) => self.handle_device_socket(socket, bytes),
+            _ => bytes.len(),
+        }
+    }
+
+    /// Whether a connection that waits is not waiting in vain.
+    fn may_go_on(&self, socket: Socket) -> bool {
+        let has_request = matches!(
+            self.connections.get(socket.0 as usize),
+            Some(Connection { state: State::Head(input), .. }) if !input.is_empty()
+        );
+        has_request || self.has_room(socket) && self.may_receive(socket)
+    }
+
+    /// Whether a connection's answers, and what was received before, leave room for more.
+    fn may_read(&self, socket: Socket) -> bool {
+        match self.connections.get(socket.0 as usize) {
+            // What they receive is no command: it is received to hear of the end.
+            Some(Connection { state: State::Stream(_), .. }) => true,
+            _ => {
+                !self.inputs.has_received(socket)
+                    && self.has_room(socket)
+                    && self.may_receive(socket)
+            }
+        }
+    }
+
+    /// Whether requests that came early leave room for more: for what a head may be, and one receive.
+    fn may_receive(&self, socket: Socket) -> bool {
+        let early = match self.connections.get(socket.0 as usize).map(|open| &open.state) {
+            Some(State::Answering(answering)) => &answering.early,
+            Some(State::Head(input)) => input,
+            _ => return true,
+        };
+        early.len() < self.config.limits.head_bytes_max
+    }
+
+    fn has_input_to_go_on(&self) -> bool {
+        self.inputs.sockets().any(|socket| self.may_go_on(socket))
     }
 
     pub(crate) fn handle_bytes(&mut self, socket: Socket, bytes: &mut [u8]) {
@@ -425,20 +584,19 @@ impl<I: Io> Shard<I> {
         let Some(connection) = self.connection(socket) else { return };
         match &mut connection.state {
             State::Head(_) | State::Body(_) | State::Answering(_) => {
-                self.handle_http(socket, bytes);
+                match self.check_arriving(socket, bytes.len()) {
+                    Ok(()) => self.handle_http(socket, bytes),
+                    Err(refusal) => self.refuse_http(socket, &refusal),
+                }
             }
-            State::Native(native) => {
-                native.is_pinged = false;
+            State::Native(_) | State::Echo(_) | State::DeviceSocket(_) => {
                 connection.heard_at = now;
-                self.handle_native(socket, bytes);
-            }
-            State::Echo(_) => {
-                connection.heard_at = now;
-                self.handle_echo(socket, bytes);
-            }
-            State::DeviceSocket(_) => {
-                connection.heard_at = now;
-                self.handle_device_socket(socket, bytes);
+                let is_native = matches!(connection.state, State::Native(_));
+                let taken = self.handle_messages(socket, bytes);
+                self.keep_bytes(socket, &bytes[taken..]);
+                if is_native {
+                    self.check_partial(socket);
+                }
             }
             State::Device(_) => {
                 connection.heard_at = now;
@@ -453,6 +611,7 @@ impl<I: Io> Shard<I> {
         let Some(connection) = self.connection(socket) else { return };
         match &connection.state {
             State::Answering(_) => self.send_answer(socket),
+            State::Body(_) => self.send_continue(socket),
             State::Echo(_) => self.send_echo(socket),
             State::Device(_) => self.send_device(socket),
             State::DeviceSocket(_) => self.send_device_socket(socket),
@@ -472,11 +631,16 @@ impl<I: Io> Shard<I> {
             None => self.connections.take(socket.0 as usize),
         };
         let Some(connection) = connection else { return };
+        self.inputs.forget(socket);
+        self.subscribing.forget(socket);
+        self.inbounds.take(socket);
         self.has_leavings = true;
+        self.end_counted(socket, &connection);
         if let Some(native) = connection.state.native() {
             self.hub.close_session(native.session);
             self.end_handling(socket, connection.serial);
             self.end_session_devices(socket, connection.serial);
+            self.subscribers.forget(socket, connection.serial);
         }
         if let State::Device(attached) = &connection.state {
             self.end_device(socket, connection.serial, attached);
@@ -491,18 +655,31 @@ impl<I: Io> Shard<I> {
     }
 
     fn flush(&mut self) -> bool {
-        let mut wire = Wire {
+        let now = self.now;
+        let (hub, mut wire) = self.hub_and_wire();
+        let has_more = hub.flush(&mut wire, SENDS_PER_TURN, now);
+        let (told, broken) = wire.into_told_and_broken();
+        self.settle_wire(told, broken);
+        has_more
+    }
+
+    /// The hub, and where it sends.
+    pub(crate) fn hub_and_wire(&mut self) -> (&mut Hub<NativeEncoder>, Wire<'_, I>) {
+        let wire = Wire {
             io: &mut self.io,
+            memory: &self.memory,
             polled: &mut self.polled,
             poll_bytes_max: self.config.limits.poll_bytes_max,
             told: Vec::new(),
             broken: Vec::new(),
         };
-        let has_more = self.hub.flush(&mut wire, SENDS_PER_TURN, self.now);
-        let Wire { told, broken, .. } = wire;
+        (&mut self.hub, wire)
+    }
+
+    /// Does what follows from what was sent.
+    pub(crate) fn settle_wire(&mut self, told: Vec<Socket>, broken: Vec<Socket>) {
         told.into_iter().for_each(|socket| self.answer_told_poll(socket));
         broken.into_iter().for_each(|socket| self.drop_connection(socket));
-        has_more
     }
 
     fn run_backbone(&mut self) {
@@ -511,7 +688,7 @@ impl<I: Io> Shard<I> {
                 self.backbone_of(&topic).follow(&topic);
             }
             let from_disk = || self.disk.as_mut().and_then(Backbone::poll_event);
-            let Some(event) = self.memory.poll_event().or_else(from_disk) else { return };
+            let Some(event) = self.in_memory.poll_event().or_else(from_disk) else { return };
             self.handle_backbone(event);
         }
     }
@@ -520,7 +697,7 @@ impl<I: Io> Shard<I> {
     pub(crate) fn backbone_of(&mut self, topic: &TopicName) -> &mut dyn Backbone {
         match (self.hub.policy_for(topic).ack, &mut self.disk) {
             (AckLevel::Disk, Some(disk)) => disk,
-            _ => &mut self.memory,
+            _ => &mut self.in_memory,
         }
     }
 
@@ -562,6 +739,9 @@ impl<I: Io> Shard<I> {
 
     fn take_mail(&mut self) {
         for _ in 0..self.config.limits.mailbox_len_max {
+            if self.has_worked_enough() {
+                return;
+            }
             let Some(mail) = self.mailbox.receive() else { return };
             match mail {
                 ShardMail::Hub { from, mail } => self.hub.handle_mail(from, mail, self.now),
@@ -572,6 +752,7 @@ impl<I: Io> Shard<I> {
                         disk.handle_written(written);
                     }
                 }
+                ShardMail::Store(StoreMail::Epoch(epoch)) => self.handle_epoch(epoch),
                 ShardMail::Store(StoreMail::Read { ticket, publications }) => {
                     self.handle_read(Ticket(ticket), publications);
                 }
@@ -584,6 +765,9 @@ impl<I: Io> Shard<I> {
                     self.mail_to(from, ShardMail::Positions { slot, positions });
                 }
                 ShardMail::Positions { slot, positions } => self.handle_positions(slot, positions),
+                ShardMail::CheckPositions { ticket, topic, positions, homes } => {
+                    self.check_positions(ticket, topic, positions, homes);
+                }
                 ShardMail::Remember { ticket, topic, positions } => {
                     self.remember(ticket, topic, positions);
                 }
@@ -600,6 +784,7 @@ impl<I: Io> Shard<I> {
                 ShardMail::Applications(configs) => {
                     self.applications = self.applications.renewed(&configs);
                 }
+                ShardMail::UnknownHost(name) => self.note_unknown_host(name),
                 ShardMail::Stop => self.stop(),
             }
         }
@@ -718,9 +903,12 @@ impl<I: Io> Shard<I> {
     pub(crate) fn counters(&self) -> ShardCounters {
         let (hub, io) = (self.hub.counters(), self.io.counters());
         let requests = self.requests_under_way.counters();
-        let open = self.connections.iter().count() as u64;
+        // The budget is the process's: one shard tells of it, so that sums are right.
+        let is_first = self.index.0 == 0;
+        let [memory_allocated_bytes, memory_reserved_bytes, memory_correction_bytes] =
+            if is_first { self.memory.parts() } else { [0; 3] };
         ShardCounters {
-            connections: open,
+            connections: self.connections.len() as u64,
             sessions: hub.sessions,
             audiences: hub.audiences,
             subscriptions: hub.subscriptions,
@@ -737,15 +925,24 @@ impl<I: Io> Shard<I> {
             stalled_sessions: hub.stalled_sessions,
             recent_bytes: hub.recent_bytes,
             shed_bytes: hub.shed_bytes,
-            memory_pressure: self.pressure.get() as u64,
+            memory_pressure: self.memory.pressure() as u64,
+            memory_allocated_bytes,
+            memory_reserved_bytes,
+            memory_correction_bytes,
+            memory_refusals: if is_first { self.memory.refused() } else { 0 },
+            answers_bytes_peak: hub.answers_bytes_peak.max(self.counters.answers_bytes_peak),
+            inputs_waiting: self.inputs.len() as u64,
             batches_held: hub.batches_held,
             gaps: hub.gaps,
             stalls: hub.stalls,
             lapped_sessions: hub.lapped_sessions,
             lapped_followers: hub.lapped_followers,
+            work: self.work(),
+            subscribes_waiting: self.subscribers.waiting() as u64,
             http_requests: self.http_requests,
             refusals: self.refusals,
             devices: self.statistics.devices(),
+            changes_waiting: self.subscribers.changes_waiting() as u64,
             requests: requests.requests,
             requests_answered: requests.answered,
             requests_refused: requests.refused,

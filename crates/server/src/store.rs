@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use backbone::{Deliver, Log, Retention, RetentionOf, StoreMail, StoredTopic};
-use engine::MailSender;
+use backbone::{Deliver, Log, Retention, RetentionOf, SharedFault, Spawn, StoreMail, StoredTopic};
+use engine::{MailSender, Supervision, Supervisor};
 use hub::home_shard;
 use model::{AckLevel, Epoch, PolicyRule, TopicName, TopicPolicy};
 
@@ -38,6 +37,7 @@ impl Store {
         new_epoch: &str,
         shard_count: u16,
         peers: &[MailSender<ShardMail>],
+        supervisor: &Supervisor,
     ) -> Result<Opened, StartError> {
         let Some(path) = &config.store else {
             return Ok((None, (0..shard_count).map(|_| None).collect()));
@@ -52,11 +52,18 @@ impl Store {
         for line in &opened.damage {
             tracing::error!(store = %path.display(), "damaged: {line}");
         }
+        if let Some(moved) = &opened.moved {
+            tracing::warn!(store = %path.display(), "{moved}");
+        }
         let (topics, records, epoch) = (opened.topics.len(), opened.records, opened.epoch.clone());
         tracing::info!(store = %path.display(), topics, records, %epoch, "store open");
         let is_closing = Arc::new(AtomicBool::new(false));
         let deliver = peers.iter().map(|peer| deliver_to(peer.clone(), &is_closing)).collect();
-        let (log, topics) = Log::start(opened, deliver, &config.limits)
+        let spawn: &Spawn = &|name, run| {
+            supervisor.spawn(name, Supervision::Awaited, run)?;
+            Ok(())
+        };
+        let (log, topics) = Log::start(opened, deliver, &config.limits, spawn)
             .map_err(|error| crate::server::cannot("start the store", error, "free some memory"))?;
         let (durable, others): (Vec<_>, Vec<_>) = topics
             .into_iter()
@@ -78,10 +85,15 @@ impl Store {
         Ok((Some(Self { log, is_closing }), disks.into_iter().map(Some).collect()))
     }
 
-    /// Waits until all that was handed over is on disk. The shards must have ended.
+    /// Where it shows that nothing is written any more, and why.
+    pub(crate) fn fault(&self) -> SharedFault {
+        self.log.fault()
+    }
+
+    /// Lets its threads end once all that was handed over is on disk. The shards must have ended.
     pub(crate) fn close(self) {
         self.is_closing.store(true, Ordering::Relaxed);
-        self.log.finish();
+        drop(self.log);
     }
 }
 
@@ -105,19 +117,11 @@ fn retention_of(policies: Vec<PolicyRule>) -> RetentionOf {
     })
 }
 
-/// Mails what the store tells, and waits where a mailbox is full: none of it may be lost, unless
-/// nobody is there any more to hear it.
+/// Mails what the store tells. What finds no room comes back, unless nobody is there any more to hear it.
 fn deliver_to(peer: MailSender<ShardMail>, is_closing: &Arc<AtomicBool>) -> Deliver {
-    const PAUSE: Duration = Duration::from_micros(200);
     let is_closing = Arc::clone(is_closing);
-    Box::new(move |mail: StoreMail| {
-        let mut mail = ShardMail::Store(mail);
-        while let Err(back) = peer.send(mail) {
-            if is_closing.load(Ordering::Relaxed) {
-                return;
-            }
-            mail = back;
-            std::thread::sleep(PAUSE);
-        }
+    Box::new(move |mail: StoreMail| match peer.send(ShardMail::Store(mail)) {
+        Err(ShardMail::Store(mail)) if !is_closing.load(Ordering::Relaxed) => Err(mail),
+        _ => Ok(()),
     })
 }

@@ -4,20 +4,20 @@
 use std::sync::Arc;
 
 use engine::{Io, Socket};
-use model::{AckLevel, Code, Command, Hello, Position, Principal, Refusal, TopicName};
+use model::{AckLevel, Code, Command, Features, Hello, Position, Principal, Refusal, TopicName};
 use protocol::http::{BodyLen, RequestHead, encode_last_chunk, encode_response_head};
-use protocol::native::binary::{Decoded, IsBinary};
-use protocol::native::{
-    Encoding, EventPlace, Framing, MessageBuilder, Opening, decode_commands, decode_opening,
-};
-use protocol::websocket::Inbound;
+use protocol::native::binary::IsBinary;
+use protocol::native::{Batch, Encoding, Framing, MessageBuilder, Opening, decode_opening};
 
+use crate::addresses::Network;
 use crate::asker::{Asker, origin_fields};
 use crate::connection::{Native, State, Stream};
-use crate::conversation::{check_filter, check_read};
+use crate::conversation::check_filter;
 use crate::encoder::Manner;
+use crate::input::Commands;
 use crate::key::{SessionPlace, key_of, no_session, place_of};
 use crate::mail::ShardMail;
+use crate::rights::check_read;
 use crate::routes::SessionRoute;
 use crate::shard::Shard;
 
@@ -29,7 +29,7 @@ pub struct SessionRequest {
     /// Who asked.
     pub asker: Asker,
     /// What the session is to do.
-    pub commands: Vec<Decoded>,
+    pub commands: Batch,
     /// For a poll, the last batch that arrived.
     pub polled_after: Option<u64>,
 }
@@ -38,7 +38,7 @@ pub struct SessionRequest {
 pub(crate) struct NewSession {
     pub opening: Opening,
     pub principal: Arc<Principal>,
-    pub commands: Vec<Decoded>,
+    pub commands: Batch,
 }
 
 impl<I: Io> Shard<I> {
@@ -51,7 +51,7 @@ impl<I: Io> Shard<I> {
         asker: Asker,
     ) -> Result<(), Refusal> {
         let mut opening = decode_opening(head, &self.config.limits)?;
-        let commands = decode_commands(body, &self.config.limits)?;
+        let commands = Batch::read(body.to_vec(), &self.config.limits)?;
         if let Some(key) = opening.session.take() {
             let place = place_of(&key, &self.secret).ok_or_else(no_session)?;
             let polled_after = (route == SessionRoute::Poll).then_some(opening.batch);
@@ -63,10 +63,16 @@ impl<I: Io> Shard<I> {
                 "cannot take commands for no session: give its key, `?session=`, from `welcome`";
             return Err(Refusal::new(Code::BadRequest, text));
         }
-        let new = self.check_session(opening, commands)?;
+        let new = self.check_session(asker.network, opening, commands)?;
         match route {
-            SessionRoute::Poll => self.open_polled(asker, new),
-            _ => self.open_stream(asker, route, head.version_minor, new),
+            SessionRoute::Poll => {
+                let counted = self.count(asker.network)?;
+                self.open_polled(asker, new, counted);
+            }
+            _ => {
+                self.count_connection(asker.socket, asker.network)?;
+                self.open_stream(asker, route, head.version_minor, new);
+            }
         }
         Ok(())
     }
@@ -86,18 +92,19 @@ impl<I: Io> Shard<I> {
     /// Whether a session may be opened, and for whom.
     fn check_session(
         &mut self,
+        network: Option<Network>,
         mut opening: Opening,
-        commands: Vec<Decoded>,
+        commands: Batch,
     ) -> Result<NewSession, Refusal> {
         self.check_room()?;
         self.check_memory()?;
-        let greeting = match commands.first() {
-            Some(Ok((_, Command::Hello(hello), _))) => hello.token.as_deref(),
+        let greeting = match commands.peek(&self.config.limits) {
+            Some(Ok((_, Command::Hello(hello), _))) => hello.token,
             _ => None,
         };
-        let principal = self.access.principal(opening.token.as_deref().or(greeting))?;
-        opening.resume();
-        self.resume_one_topic(&mut opening);
+        let greeting = greeting.as_deref();
+        let principal = self.principal_of(network, opening.token.as_deref().or(greeting))?;
+        self.resume(&mut opening);
         if let Some(subscribe) = &opening.subscribe {
             check_read(&principal, &subscribe.selectors)?;
             check_filter(&subscribe.options)?;
@@ -105,18 +112,17 @@ impl<I: Io> Shard<I> {
         Ok(NewSession { opening, principal, commands })
     }
 
-    /// Puts the place of a reader of one topic where a resume has it: with the topic's epoch.
-    fn resume_one_topic(&self, opening: &mut Opening) {
+    /// Lets a subscription go on from the last event of its reader; where that names a topic, with its epoch.
+    fn resume(&self, opening: &mut Opening) {
+        let Some((topic, sequence)) = opening.resume(&self.config.limits) else { return };
         let (Some(id), Some(subscribe)) = (&opening.last_event_id, &mut opening.subscribe) else {
             return;
         };
-        let EventPlace::Sequence(sequence) = id.place else { return };
-        let Some(topic) = only_topic(&subscribe.selectors) else { return };
-        let at = match self.hub.policy_for(&topic).ack {
-            AckLevel::Disk => id.epochs.len() - 1,
-            AckLevel::Memory => 0,
+        let epoch = match self.hub.policy_for(&topic).ack {
+            AckLevel::Disk => id.epochs.last(),
+            AckLevel::Memory => id.epochs.first(),
         };
-        let Some(epoch) = id.epochs.get(at).cloned() else { return };
+        let Some(epoch) = epoch.cloned() else { return };
         subscribe.positions = vec![(topic, Position { epoch, sequence })];
     }
 
@@ -149,7 +155,7 @@ impl<I: Io> Shard<I> {
             ("x-content-type-options", "nosniff"),
         ]);
         let mut begin = Vec::new();
-        encode_response_head(200, &fields, body, false, &mut begin);
+        encode_response_head(200, &self.date(), &fields, body, false, &mut begin);
         begin_stream(encoding, framing, new.opening.padding_bytes, &mut begin);
         let manner = Manner { encoding, framing, is_deflated: false, has_fragments: false };
         let native = self.open_session(socket, manner, &new.principal);
@@ -174,9 +180,10 @@ impl<I: Io> Shard<I> {
         self.hub.set_rates(session, principal.rates, self.now);
         Native {
             session,
-            inbound: Inbound::default(),
             principal: Arc::clone(principal),
+            under_way: 0,
             has_spoken: false,
+            features: Features::ALL,
             is_pinged: false,
             is_closing: false,
         }
@@ -184,18 +191,26 @@ impl<I: Io> Shard<I> {
 
     /// Carries out what a request that opened a session asked for.
     pub(crate) fn begin_session(&mut self, socket: Socket, new: NewSession) {
-        let NewSession { opening, commands, .. } = new;
-        let mut commands = commands.into_iter().peekable();
-        let is_greeted =
-            commands.peek().is_some_and(|first| matches!(first, Ok((_, Command::Hello(_), _))));
+        let NewSession { mut opening, mut commands, .. } = new;
+        let first = commands.peek(&self.config.limits);
+        // Pieces of a large publication come among others, whose ids would say that it came whole.
+        if let (Some(Ok((_, Command::Hello(Hello { fragments: true, .. }), _))), Some(subscribe)) =
+            (&first, &mut opening.subscribe)
+        {
+            subscribe.options.is_resumable = false;
+        }
         let welcome = || Ok((None, Command::Hello(Hello::default()), IsBinary::No));
-        let greeting = if is_greeted { commands.next() } else { Some(welcome()) };
+        let greeting = match first {
+            Some(Ok((_, Command::Hello(_), _))) => commands.take(&self.config.limits),
+            _ => Some(welcome()),
+        };
         let subscribe = opening
             .subscribe
             .map(|subscribe| Ok((None, Command::Subscribe(subscribe), IsBinary::No)));
-        for command in greeting.into_iter().chain(subscribe).chain(commands) {
+        for command in greeting.into_iter().chain(subscribe) {
             self.handle_command(socket, command);
         }
+        self.carry_out_or_keep(socket, Commands::Batch(commands));
     }
 
     /// The key of the session on a connection.
@@ -215,17 +230,15 @@ impl<I: Io> Shard<I> {
         if native.is_closing {
             return self.answer_refusal(asker, &no_session());
         }
-        let is_full = self.hub.answers_bytes(native.session) >= answers_bytes_max;
+        let is_full = self.inputs.bytes_of_commands(socket) >= answers_bytes_max;
         if is_full && !commands.is_empty() {
-            let text = "cannot take more commands now: the answers to earlier ones wait in the session's \
-                        response; read them, then send these again";
+            let text = "cannot take more commands now: answers_bytes_max bytes of earlier ones wait until their answers \
+                        are read; read the session's response, then send these again";
             let refusal = Refusal::new(Code::TooManyAnswersWaiting, text);
             return self.answer_refusal(asker, &refusal);
         }
         let count = commands.len();
-        for command in commands {
-            self.handle_command(socket, command);
-        }
+        self.carry_out_or_keep(socket, Commands::Batch(commands));
         match polled_after {
             Some(batch) => self.poll(socket, asker, batch),
             None => {

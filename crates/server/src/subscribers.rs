@@ -4,14 +4,16 @@
 //! `$subscribers/PRINCIPAL/NAME`: a JSON object, topic to position. The topic's home merges what is
 //! acknowledged into it; a later position of the same epoch wins.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use backbone::Ticket;
 use engine::{Io, Socket};
-use hub::{ShardIndex, home_shard};
+use hub::{SelectorTree, ShardIndex, home_shard};
+use model::planted::{Fault, is_planted};
 use model::{
     AckLevel, Acknowledge, Code, CommandId, Draft, Event, Limits, Payload, PayloadKind, PolicyRule,
-    Position, Principal, Refusal, Selector, Subscribe, SubscriberName, TopicName, TopicPolicy,
+    Position, Principal, RandomState, Refusal, Selector, Sequence, Subscribe, SubscriberName,
+    TopicName, TopicPolicy, Unsubscribe,
 };
 use protocol::native::json;
 use slab::Slab;
@@ -21,16 +23,61 @@ use crate::publish::PendingPublish;
 use crate::shard::Shard;
 
 type Positions = BTreeMap<TopicName, Position>;
+/// Names of one owner, each with the time of its last acknowledgement.
+type Names = HashMap<TopicName, u64, RandomState>;
 
 /// What a shard knows of named subscribers, besides the values of their topics.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     /// Positions on their way to the disk, at the name's home, and how many writes they wait for.
-    in_flight: HashMap<TopicName, (Positions, usize)>,
+    in_flight: HashMap<TopicName, (Positions, usize), RandomState>,
     /// Whose those writes are.
-    writes: HashMap<Ticket, TopicName>,
-    /// Subscribes of this shard's sessions that wait to hear what their name came to.
+    writes: HashMap<Ticket, TopicName, RandomState>,
+    /// Names that are at home here, by their owner, with the time of the last acknowledgement.
+    names: HashMap<Box<str>, Names, RandomState>,
+    /// Subscribes of this shard's sessions that wait to hear what their name came to, one of a session at most.
     waiting: Slab<Waiting>,
+    /// What those sessions asked for since, by connection and serial: it is carried out in order.
+    behind: HashMap<(u32, u32), Behind, RandomState>,
+}
+
+/// A command that changes what a session is subscribed to.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// To more.
+    Subscribe(Subscribe),
+    /// To less.
+    Unsubscribe(Unsubscribe),
+}
+
+impl Change {
+    /// Selectors and positions in it.
+    fn len(&self) -> usize {
+        match self {
+            Self::Subscribe(wanted) => 1 + wanted.selectors.len() + wanted.positions.len(),
+            Self::Unsubscribe(unwanted) => 1 + unwanted.selectors.len(),
+        }
+    }
+}
+
+/// Commands that wait for an earlier one of their session.
+#[derive(Debug, Default)]
+struct Behind {
+    changes: VecDeque<(Option<CommandId>, Change)>,
+    /// Selectors and positions in them.
+    len: usize,
+}
+
+impl Subscribers {
+    /// Forgets what a session asked for that is gone.
+    pub(crate) fn forget(&mut self, socket: Socket, serial: u32) {
+        self.behind.remove(&(socket.0, serial));
+    }
+
+    /// Commands that wait.
+    pub(crate) fn changes_waiting(&self) -> usize {
+        self.behind.values().map(|behind| 1 + behind.changes.len()).sum()
+    }
 }
 
 #[derive(Debug)]
@@ -72,6 +119,33 @@ fn topic_of(
     TopicName::parse(&text, limits).map_err(|error| Refusal::new(Code::BadTopic, error.to_string()))
 }
 
+/// The part of a name's topic that says whose it is.
+fn owner_of(topic: &TopicName) -> &str {
+    topic.as_str().split('/').nth(1).unwrap_or("")
+}
+
+/// What stands on disk of a name that was forgotten.
+const FORGOTTEN: &[u8] = b"{}";
+
+/// Adds what a name came to, where a subscribe reads it and does not say itself where it resumes.
+fn add_positions(wanted: &mut Subscribe, positions: Vec<(TopicName, Position)>) {
+    let mut selectors = SelectorTree::default();
+    wanted.selectors.iter().for_each(|selector| selectors.insert(selector, ()));
+    let known: HashSet<TopicName, RandomState> =
+        wanted.positions.iter().map(|(name, _)| name.clone()).collect();
+    let is_added = |(topic, _): &(TopicName, Position)| {
+        selectors.selects(topic.as_str()) && !known.contains(topic)
+    };
+    wanted.positions.extend(positions.into_iter().filter(is_added));
+}
+
+impl Subscribers {
+    /// How many subscribes wait to hear what their name came to.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
 impl<I: Io> Shard<I> {
     fn home_of_name(
         &self,
@@ -87,8 +161,70 @@ impl<I: Io> Shard<I> {
         Ok((home_shard(&topic, self.shard_count), topic))
     }
 
+    /// Changes what a session is subscribed to, once what it asked for before is done.
+    ///
+    /// # Errors
+    /// Too much waits, or the change is refused.
+    pub(crate) fn change_subscriptions(
+        &mut self,
+        socket: Socket,
+        id: Option<CommandId>,
+        change: Change,
+    ) -> Result<(), Refusal> {
+        let serial = self.connection(socket).map_or(0, |open| open.serial);
+        let Some(behind) = self.subscribers.behind.get_mut(&(socket.0, serial)) else {
+            return self.change_now(socket, id, change);
+        };
+        let len_max = self.config.limits.changes_waiting_max;
+        if behind.len + change.len() > len_max {
+            let text = format!(
+                "cannot change the subscriptions now: changes_waiting_max is {len_max}, and so much waits for an \
+                 earlier `subscribe` with a name; send it again once that is answered"
+            );
+            return Err(Refusal::new(Code::TooManyChangesWaiting, text));
+        }
+        behind.len += change.len();
+        behind.changes.push_back((id, change));
+        Ok(())
+    }
+
+    fn change_now(
+        &mut self,
+        socket: Socket,
+        id: Option<CommandId>,
+        change: Change,
+    ) -> Result<(), Refusal> {
+        let native = self.connection(socket).and_then(|open| open.state.native());
+        let Some(native) = native else { return Ok(()) };
+        let (session, principal) = (native.session, native.principal.clone());
+        match change {
+            Change::Subscribe(wanted) if wanted.name.is_some() => {
+                self.subscribe_by_name(socket, &principal, id, wanted)
+            }
+            Change::Subscribe(wanted) => self.hub.subscribe(session, id, wanted),
+            Change::Unsubscribe(unwanted) => self.hub.unsubscribe(session, id, unwanted),
+        }
+    }
+
+    /// Carries out what a session asked for behind a command that is done, until one has to wait again.
+    fn carry_out_behind(&mut self, socket: Socket, serial: u32) {
+        let name = (socket.0, serial);
+        let Some(mut behind) = self.subscribers.behind.remove(&name) else { return };
+        while let Some((id, change)) = behind.changes.pop_front() {
+            behind.len -= change.len();
+            if let Err(refusal) = self.change_now(socket, id, change) {
+                self.refusals += 1;
+                self.tell_caller(socket, serial, &Event::Refused { id, refusal });
+            }
+            if let Some(again) = self.subscribers.behind.get_mut(&name) {
+                *again = behind;
+                return;
+            }
+        }
+    }
+
     /// Subscribes a session from where its name came to.
-    pub(crate) fn subscribe_by_name(
+    fn subscribe_by_name(
         &mut self,
         socket: Socket,
         principal: &Principal,
@@ -97,15 +233,23 @@ impl<I: Io> Shard<I> {
     ) -> Result<(), Refusal> {
         let Some(name) = &wanted.name else { return Ok(()) };
         let (home, topic) = self.home_of_name(principal, name)?;
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
-        let slot = self.subscribers.waiting.insert(Waiting { socket, serial, id, wanted });
         if home == self.index {
             let positions = self.positions_of_name(&topic);
-            self.handle_positions(slot, positions);
-        } else {
-            let from = self.index;
-            self.mail_to(home, ShardMail::ReadPositions { from, slot, topic });
+            return self.subscribe_from(socket, id, wanted, positions);
         }
+        let waiting_max = self.config.limits.subscribes_waiting_max;
+        if self.subscribers.waiting.len() >= waiting_max {
+            let text = format!(
+                "cannot subscribe by name now: subscribes_waiting_max ({waiting_max}) subscribes of this shard wait \
+                 to hear what their name came to; try again in a moment"
+            );
+            return Err(Refusal::new(Code::Busy, text));
+        }
+        let serial = self.connection(socket).map_or(0, |open| open.serial);
+        let slot = self.subscribers.waiting.insert(Waiting { socket, serial, id, wanted });
+        self.subscribers.behind.entry((socket.0, serial)).or_default();
+        let from = self.index;
+        self.mail_to(home, ShardMail::ReadPositions { from, slot, topic });
         Ok(())
     }
 
@@ -125,24 +269,32 @@ impl<I: Io> Shard<I> {
 
     /// Hears what the name of a waiting subscribe came to.
     pub(crate) fn handle_positions(&mut self, slot: usize, positions: Vec<(TopicName, Position)>) {
-        let Some(Waiting { socket, serial, id, mut wanted }) =
+        let Some(Waiting { socket, serial, id, wanted }) =
             self.subscribers.waiting.try_remove(slot)
         else {
             return;
         };
-        let connection = self.connection(socket).filter(|open| open.serial == serial);
-        let Some(native) = connection.and_then(|open| open.state.native()) else { return };
-        let session = native.session;
-        for (topic, position) in positions {
-            let is_read = wanted.selectors.iter().any(|s| s.matches(topic.as_str()));
-            if is_read && !wanted.positions.iter().any(|(known, _)| *known == topic) {
-                wanted.positions.push((topic, position));
-            }
+        if self.connection(socket).is_none_or(|open| open.serial != serial) {
+            return;
         }
-        if let Err(refusal) = self.hub.subscribe(session, id, wanted) {
+        if let Err(refusal) = self.subscribe_from(socket, id, wanted, positions) {
             self.refusals += 1;
-            self.hub.tell(session, &Event::Refused { id, refusal });
+            self.tell_caller(socket, serial, &Event::Refused { id, refusal });
         }
+        self.carry_out_behind(socket, serial);
+    }
+
+    fn subscribe_from(
+        &mut self,
+        socket: Socket,
+        id: Option<CommandId>,
+        mut wanted: Subscribe,
+        positions: Vec<(TopicName, Position)>,
+    ) -> Result<(), Refusal> {
+        let native = self.connection(socket).and_then(|open| open.state.native());
+        let Some(session) = native.map(|native| native.session) else { return Ok(()) };
+        add_positions(&mut wanted, positions);
+        self.hub.subscribe(session, id, wanted)
     }
 
     /// Takes what a session acknowledges to the home of its name.
@@ -154,15 +306,75 @@ impl<I: Io> Shard<I> {
         acknowledged: Acknowledge,
     ) -> Result<(), Refusal> {
         let Acknowledge { name, positions } = acknowledged;
-        let (home, topic) = self.home_of_name(principal, &name)?;
+        let (_, topic) = self.home_of_name(principal, &name)?;
         let serial = self.connection(socket).map_or(0, |open| open.serial);
         let ticket = self.await_publish(PendingPublish::Acknowledge { socket, serial, id });
-        if home == self.index {
-            self.remember(ticket, topic, positions);
-        } else {
-            self.mail_to(home, ShardMail::Remember { ticket, topic, positions });
-        }
+        // What this shard knows of need not be asked for: usually that is all, for it was told here.
+        let unknown = positions.iter().filter(|(of, position)| !self.has_reached(of, position));
+        let mut homes: Vec<_> = unknown.map(|(of, _)| home_shard(of, self.shard_count)).collect();
+        homes.sort_unstable_by_key(|home| home.0);
+        homes.dedup();
+        self.ask_next_home(ticket, topic, positions, homes);
         Ok(())
+    }
+
+    /// Whether a topic is known here to have come as far as a position.
+    fn has_reached(&self, topic: &TopicName, position: &Position) -> bool {
+        let standing = self.hub.standing(topic);
+        standing.is_some_and(|(head, _)| {
+            head.epoch == position.epoch && position.sequence <= head.sequence
+        })
+    }
+
+    /// Hands positions on: to the next home of one of their topics, at last to that of the name.
+    fn ask_next_home(
+        &mut self,
+        ticket: Ticket,
+        topic: TopicName,
+        positions: Vec<(TopicName, Position)>,
+        mut homes: Vec<ShardIndex>,
+    ) {
+        match homes.pop() {
+            Some(home) if home == self.index => {
+                self.check_positions(ticket, topic, positions, homes);
+            }
+            Some(home) => {
+                self.mail_to(home, ShardMail::CheckPositions { ticket, topic, positions, homes });
+            }
+            None => match home_shard(&topic, self.shard_count) {
+                home if home == self.index => self.remember(ticket, topic, positions),
+                home => self.mail_to(home, ShardMail::Remember { ticket, topic, positions }),
+            },
+        }
+    }
+
+    /// Refuses positions beyond the newest of topics that are at home here: once kept, such a one could never
+    /// be corrected, for later ones win. Of another epoch nobody knows what there was.
+    pub(crate) fn check_positions(
+        &mut self,
+        ticket: Ticket,
+        topic: TopicName,
+        positions: Vec<(TopicName, Position)>,
+        homes: Vec<ShardIndex>,
+    ) {
+        let beyond = positions.iter().find_map(|(of, position)| {
+            if home_shard(of, self.shard_count) != self.index {
+                return None;
+            }
+            let head = match self.hub.standing(of) {
+                Some((head, _)) if head.epoch == position.epoch => head.sequence,
+                None if position.epoch == self.epoch => Sequence::START,
+                _ => return None,
+            };
+            (position.sequence > head).then_some((of, position.sequence, head))
+        });
+        let Some((of, sequence, head)) = beyond else {
+            return self.ask_next_home(ticket, topic, positions, homes);
+        };
+        let text = format!(
+            "cannot remember position {sequence} of `{of}`: its newest is {head}; acknowledge what was received"
+        );
+        self.route_appended(ticket, Err(Refusal::new(Code::BeyondHead, text)));
     }
 
     /// Writes what a name that is at home here came to.
@@ -172,7 +384,13 @@ impl<I: Io> Shard<I> {
         topic: TopicName,
         more: Vec<(TopicName, Position)>,
     ) {
+        if let Err(refusal) = self.admit_name(&topic) {
+            return self.route_appended(ticket, Err(refusal));
+        }
         let mut positions = self.remembered(&topic);
+        if is_planted(Fault::AcknowledgedAlone) {
+            positions.clear();
+        }
         for (of, position) in more {
             let known = positions.get(&of);
             let is_older = |known: &Position| {
@@ -198,6 +416,79 @@ impl<I: Io> Shard<I> {
         self.subscribers.writes.insert(ticket, topic.clone());
         let draft = Draft { topic, payload, idempotency_key: None, expected: None };
         self.append(ticket, draft);
+    }
+
+    /// Notes that a name which is at home here acknowledges.
+    ///
+    /// # Errors
+    /// It is a new one, and its owner has as many as it may, none of them old enough to be forgotten.
+    fn admit_name(&mut self, topic: &TopicName) -> Result<(), Refusal> {
+        let now = self.now.unix_ms;
+        let count_max = self.config.limits.subscriber_names_max;
+        let names = self.names_of(owner_of(topic));
+        if names.len() >= count_max && !names.contains_key(topic) {
+            self.forget_old_names(owner_of(topic));
+        }
+        let names = self.names_of(owner_of(topic));
+        if names.len() < count_max || names.contains_key(topic) {
+            names.insert(topic.clone(), now);
+            return Ok(());
+        }
+        let text = format!(
+            "cannot remember another name: subscriber_names_max is {count_max}, and none of them is older than \
+             subscriber_age_ms; use fewer names, or raise the limit in the configuration"
+        );
+        Err(Refusal::new(Code::TooManyNames, text))
+    }
+
+    /// The names of an owner that are at home here; what the disk holds of them is looked up once.
+    fn names_of(&mut self, owner: &str) -> &mut Names {
+        if !self.subscribers.names.contains_key(owner) {
+            let found = self.names_on_disk(owner);
+            self.subscribers.names.insert(owner.into(), found);
+        }
+        self.subscribers.names.get_mut(owner).expect("it was just put there")
+    }
+
+    fn names_on_disk(&self, owner: &str) -> Names {
+        let selector = Selector::parse(&format!("$subscribers/{owner}/+"), &self.config.limits);
+        let selector = selector.expect("an owner is a level of topics");
+        let mut found = Names::default();
+        let mut after = None;
+        loop {
+            const PAGE_LEN: usize = 1_000;
+            let page = self.hub.list(&selector, after.as_ref(), PAGE_LEN);
+            for (topic, _) in page.topics {
+                let value = self.hub.value(&topic).map(|(_, value)| value);
+                if let Some(value) = value.filter(|value| value.payload() != FORGOTTEN) {
+                    found.insert(topic, value.unix_ms());
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                return found;
+            }
+        }
+    }
+
+    /// Forgets the names of an owner that acknowledged nothing for long.
+    fn forget_old_names(&mut self, owner: &str) {
+        let age_ms = self.config.limits.subscriber_age_ms.as_millis() as u64;
+        let before = self.now.unix_ms.saturating_sub(age_ms);
+        let names = self.names_of(owner);
+        let is_old = |(topic, at): (&TopicName, &u64)| (*at < before).then(|| topic.clone());
+        let old: Vec<TopicName> = names.iter().filter_map(is_old).collect();
+        for topic in old {
+            // What is on its way to the disk is not old there.
+            if self.subscribers.in_flight.contains_key(&topic) {
+                continue;
+            }
+            self.names_of(owner).remove(&topic);
+            let payload = Payload::new(PayloadKind::Json, FORGOTTEN);
+            let draft = Draft { topic, payload, idempotency_key: None, expected: None };
+            let ticket = self.await_publish(PendingPublish::Nobody);
+            self.append(ticket, draft);
+        }
     }
 
     /// Notes that a write has an answer, if it was one of positions.
@@ -239,6 +530,28 @@ impl<I: Io> Shard<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_name_came_to_goes_for_what_is_read_and_not_said_otherwise() {
+        let limits = Limits::default();
+        let topic = |name: &str| TopicName::parse(name, &limits).expect("valid");
+        let at = |sequence| Position {
+            epoch: model::Epoch::new("e"),
+            sequence: Sequence::new(sequence).expect("small"),
+        };
+        let selectors = ["a/+", "b"].map(|text| Selector::parse(text, &limits).expect("valid"));
+        let mut wanted = Subscribe {
+            selectors: selectors.to_vec(),
+            start: model::Start::Snapshot,
+            positions: vec![(topic("a/1"), at(9))],
+            name: None,
+            options: model::SubscribeOptions::default(),
+        };
+        let names = ["a/1", "a/2", "b", "c"];
+        add_positions(&mut wanted, names.map(|name| (topic(name), at(1))).to_vec());
+        let expected = [("a/1", 9), ("a/2", 1), ("b", 1)];
+        assert_eq!(wanted.positions, expected.map(|(name, number)| (topic(name), at(number))));
+    }
 
     #[test]
     fn owners_never_share_a_topic() {

@@ -15,6 +15,7 @@ enum Verdict {
     Idle,
     Ping,
     Silent,
+    Trickles,
     KeepAlive,
     Roll,
 }
@@ -38,6 +39,7 @@ impl<I: Io> Shard<I> {
             self.look_at(socket, now);
         }
         self.sweep_polled(now);
+        self.close_unauthenticated();
         let limits = &self.config.limits;
         let shortest =
             limits.ping_after_ms.min(limits.silence_ms).min(limits.stream_keep_alive_ms).as_secs();
@@ -48,6 +50,8 @@ impl<I: Io> Shard<I> {
         for index in first..(first + share).min(end) {
             let socket = Socket(index as u32);
             if self.connection(socket).is_some_and(|open| open.state.is_long_lived()) {
+                // Whoever says nothing more keeps no place among those that waited.
+                self.release_subscriptions(socket);
                 self.look_at(socket, now);
             }
         }
@@ -68,34 +72,51 @@ impl<I: Io> Shard<I> {
             }
             Some(Verdict::KeepAlive) => self.keep_alive(socket),
             Some(Verdict::Roll) => self.roll(socket),
+            Some(Verdict::Trickles) => {
+                let text = "closing: a message took longer than message_ms to arrive; send it faster, or raise the \
+                            limit in the configuration";
+                self.close_websocket(socket, &Refusal::new(Code::SlowRequest, text));
+            }
             Some(Verdict::Silent) => {
                 let text = "closing: nothing was heard for silence_ms, not even a pong, or of a device for \
                             2.5 times its heartbeat; connect again";
                 let refusal = Refusal::new(Code::Silent, text);
-                self.close_native(socket, &refusal, refusal.code.number());
                 self.close_device(socket, &refusal);
-                if self
-                    .connection(socket)
-                    .is_some_and(|c| matches!(c.state, State::Echo(_) | State::DeviceSocket(_)))
-                {
-                    self.drop_connection(socket);
-                }
+                self.close_websocket(socket, &refusal);
             }
+        }
+    }
+
+    fn close_websocket(&mut self, socket: Socket, refusal: &Refusal) {
+        self.close_native(socket, refusal, refusal.code.number());
+        let is_plain =
+            |open: &mut Connection| matches!(open.state, State::Echo(_) | State::DeviceSocket(_));
+        if self.connection(socket).is_some_and(is_plain) {
+            self.drop_connection(socket);
         }
     }
 
     fn judge(&mut self, socket: Socket, now: u32) -> Option<Verdict> {
         let limits = &self.config.limits;
         let (request, keep_alive) = (limits.request_ms, limits.keep_alive_ms);
+        let (message, answer) = (limits.message_ms, limits.answer_ms);
         let (ping_after, silence) = (limits.ping_after_ms, limits.silence_ms);
         let (keep_stream_alive, stream) = (limits.stream_keep_alive_ms, limits.stream_ms_max);
+        let begun_at = self.inbounds.get_mut(socket).and_then(|inbound| inbound.partial_since(now));
         let connection = self.connection(socket)?;
         let since = |at: u32| Duration::from_secs(u64::from(now.saturating_sub(at)));
         let quiet = since(connection.heard_at);
+        let inbound = connection.state.inbound_mut();
+        let begun_at = inbound.and_then(|inbound| inbound.partial_since(now)).or(begun_at);
+        let trickles = begun_at.is_some_and(|at| since(at) > message);
         match &connection.state {
             State::Head(early) if early.is_empty() => (quiet > keep_alive).then_some(Verdict::Idle),
             State::Head(_) | State::Body(_) => (quiet > request).then_some(Verdict::Slow),
-            State::Answering(_) => None,
+            State::Answering(answering) => {
+                let is_over = answering.begun_at.is_some_and(|at| since(at) > answer);
+                is_over.then_some(Verdict::Idle)
+            }
+            _ if trickles => Some(Verdict::Trickles),
             State::Echo(_) => (quiet > silence).then_some(Verdict::Silent),
             State::Native(native) if native.is_closing => None,
             State::Native(_) if quiet > silence => Some(Verdict::Silent),

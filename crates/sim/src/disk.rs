@@ -1,9 +1,9 @@
 //! A disk in memory: what was not synced is lost in a crash, all of it or from some record on.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use backbone::{ReadWanted, Record, Store, StoreMail, StoredTopic, Written};
+use backbone::{ReadWanted, Record, Store, StoreFault, StoreMail, StoredTopic, Written};
 use model::{Publication, Sequence, TopicName};
 
 use crate::random::Random;
@@ -38,6 +38,8 @@ pub struct SimDisk {
     reads: VecDeque<(usize, u64, u64, ReadWanted)>,
     topics: u64,
     lie: Lie,
+    /// It takes no more records until the next start.
+    is_broken: bool,
 }
 
 /// A disk that shards share.
@@ -70,6 +72,9 @@ impl Store for SimStore {
             return Err(record);
         }
         disk.waiting.push_back((self.shard, record));
+        if disk.is_broken {
+            disk.refuse(self.shard, 1);
+        }
         Ok(())
     }
 
@@ -82,6 +87,9 @@ impl Store for SimStore {
     fn read(&mut self, ticket: u64, topic_number: u64, wanted: ReadWanted) {
         lock(&self.disk).reads.push_back((self.shard, ticket, topic_number, wanted));
     }
+
+    /// No copy of a simulated disk is ever put back.
+    fn begin_epoch(&mut self) {}
 }
 
 impl SimDisk {
@@ -99,7 +107,8 @@ impl SimDisk {
             }
             self.answered_early = self.waiting.len();
         }
-        for _ in 0..count.min(self.waiting.len()) {
+        let count = if self.is_broken { 0 } else { count.min(self.waiting.len()) };
+        for _ in 0..count {
             let Some((shard, record)) = self.waiting.pop_front() else { break };
             self.persist(record);
             if self.answered_early > 0 {
@@ -116,10 +125,32 @@ impl SimDisk {
         mail
     }
 
+    /// A write fails: each shard is told so once, and nothing is written until the next start. What was on its way may
+    /// arrive all the same ([`SimDisk::crash`]).
+    pub fn fail(&mut self) {
+        self.is_broken = true;
+        let shards: BTreeSet<usize> = self.waiting.iter().map(|(shard, _)| *shard).collect();
+        for shard in shards {
+            let count = self.waiting.iter().filter(|(of, _)| *of == shard).count();
+            self.refuse(shard, count);
+        }
+    }
+
+    fn refuse(&mut self, shard: usize, count: usize) {
+        let fault = StoreFault { text: "the simulated disk failed".into() };
+        let written = StoreMail::Written(Written { count, result: Err(fault) });
+        self.unmailed.push((shard, written));
+    }
+
+    /// Whether nothing waits to be written, told or read.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.unmailed.is_empty() && self.reads.is_empty()
+    }
+
     fn read(&self, topic_number: u64, wanted: ReadWanted) -> Vec<Publication> {
-        let from = (topic_number, wanted.after.next());
-        let range = self.durable.range(from..=(topic_number, Sequence::MAX));
-        range.take(wanted.count).map(|(_, record)| record.publication.clone()).collect()
+        let range =
+            self.durable.range((topic_number, Sequence::START)..=(topic_number, Sequence::MAX));
+        wanted.take(range.map(|(_, record)| record.publication.clone()))
     }
 
     fn persist(&mut self, record: Record) {
@@ -140,6 +171,7 @@ impl SimDisk {
         self.reads.clear();
         self.unmailed.clear();
         self.answered_early = 0;
+        self.is_broken = false;
         if self.lie == Lie::ForgetsTheNewest
             && let Some((&newest, _)) = self.durable.iter().next_back()
         {
@@ -164,6 +196,7 @@ impl SimDisk {
                     topic: topic.clone(),
                     number,
                     head,
+                    unix_ms: records.last().map_or(0, |it| it.publication.unix_ms()),
                     newest: newest.map(|record| record.publication.clone()).collect(),
                     keys: keys
                         .filter_map(|record| {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,6 +21,8 @@ struct Link {
     room: usize,
     was_full: bool,
     is_open: bool,
+    /// The server has not closed its side.
+    is_held: bool,
 }
 
 /// All connections of a simulated node.
@@ -28,6 +31,10 @@ pub struct Network {
     links: Vec<Link>,
     events: Vec<VecDeque<IoEvent>>,
     random: Random,
+    /// Bytes are received in pieces that chance cuts.
+    tears: bool,
+    /// Of all that went over it.
+    digest: DefaultHasher,
 }
 
 const ROOM_BYTES: usize = 2_000;
@@ -39,26 +46,52 @@ impl Network {
             links: Vec::new(),
             events: vec![VecDeque::new(); shards],
             random: Random::new(seed),
+            tears: true,
+            digest: DefaultHasher::new(),
         }))
+    }
+
+    /// A network that hands over at once what was sent.
+    pub fn untorn(shards: usize) -> Rc<RefCell<Self>> {
+        let network = Self::new(shards, 0);
+        network.borrow_mut().tears = false;
+        network
     }
 
     /// Connects to a shard; answers the connection's number, used once only.
     pub fn connect(&mut self, shard: usize) -> u32 {
+        self.connect_from(shard, Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// The same from an address.
+    pub fn connect_from(&mut self, shard: usize, address: IpAddr) -> u32 {
         if self.events.len() <= shard {
             self.events.resize_with(shard + 1, VecDeque::new);
         }
         let number = self.links.len() as u32;
-        self.links.push(Link { shard, room: ROOM_BYTES, is_open: true, ..Link::default() });
-        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        self.links.push(Link {
+            shard,
+            room: ROOM_BYTES,
+            is_open: true,
+            is_held: true,
+            ..Link::default()
+        });
+        let peer = SocketAddr::new(address, 1);
         self.events[shard].push_back(IoEvent::Accepted { socket: Socket(number), peer });
         number
     }
 
     /// Sends to the server.
     pub fn send(&mut self, number: u32, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         let link = &mut self.links[number as usize];
         link.to_server.extend(bytes);
-        self.events[link.shard].push_back(IoEvent::Readable(Socket(number)));
+        self.digest.write_u32(number);
+        self.digest.write(bytes);
+        self.events[link.shard]
+            .push_back(IoEvent::Readable { socket: Socket(number), ends: false });
     }
 
     /// Receives a part of what the server sent; empties the way for more.
@@ -78,6 +111,18 @@ impl Network {
         !self.links[number as usize].to_client.is_empty()
     }
 
+    /// Whether nothing is on its way: no event, no byte that an open connection could still take.
+    pub fn is_quiet(&self) -> bool {
+        let is_still =
+            |link: &Link| link.to_client.is_empty() && (link.to_server.is_empty() || !link.is_open);
+        self.events.iter().all(VecDeque::is_empty) && self.links.iter().all(is_still)
+    }
+
+    /// A number that shows all that went over the network, and in which order. The same seed makes the same one.
+    pub fn digest(&self) -> u64 {
+        self.digest.finish()
+    }
+
     /// Whether either side has closed.
     pub fn is_open(&self, number: u32) -> bool {
         self.links[number as usize].is_open
@@ -87,16 +132,29 @@ impl Network {
     pub fn cut_all(&mut self) {
         for link in &mut self.links {
             link.is_open = false;
+            link.is_held = false;
             link.to_server.clear();
+            link.to_client.clear();
         }
         self.events.iter_mut().for_each(VecDeque::clear);
     }
 
-    /// The client goes away without a word.
+    /// The client goes away without a word. What it sent before that comes with the end, in one event.
     pub fn drop_link(&mut self, number: u32) {
         let link = &mut self.links[number as usize];
         link.is_open = false;
-        self.events[link.shard].push_back(IoEvent::Readable(Socket(number)));
+        link.to_client.clear();
+        let events = &mut self.events[link.shard];
+        let is_its_own = |event: &IoEvent| matches!(event, IoEvent::Readable { socket, .. } if *socket == Socket(number));
+        events.retain(|event| !is_its_own(event));
+        events.push_back(IoEvent::Readable { socket: Socket(number), ends: true });
+    }
+
+    /// Connections that their clients left and the server holds still.
+    pub fn abandoned(&self) -> Vec<u32> {
+        let is_abandoned = |(_, link): &(usize, &Link)| link.is_held && !link.is_open;
+        let abandoned = self.links.iter().enumerate().filter(is_abandoned);
+        abandoned.map(|(number, _)| number as u32).collect()
     }
 }
 
@@ -127,13 +185,14 @@ impl Io for SimIo {
         if link.to_server.is_empty() {
             return if link.is_open { Received::Nothing } else { Received::Closed };
         }
-        let torn = 1 + network.random.below(200);
+        let torn = if network.tears { 1 + network.random.below(200) } else { usize::MAX };
         let count = link.to_server.len().min(buffer.len()).min(torn);
         for (to, byte) in buffer.iter_mut().zip(link.to_server.drain(..count)) {
             *to = byte;
         }
-        if !link.to_server.is_empty() || !link.is_open {
-            network.events[self.shard].push_back(IoEvent::Readable(socket));
+        // The end was told, and is not told again.
+        if !link.to_server.is_empty() && link.is_open {
+            network.events[self.shard].push_back(IoEvent::Readable { socket, ends: false });
         }
         Received::Bytes(count)
     }
@@ -146,6 +205,8 @@ impl Io for SimIo {
         }
         let taken = bytes.len().min(link.room);
         link.to_client.extend(&bytes[..taken]);
+        network.digest.write_u32(!socket.0);
+        network.digest.write(&bytes[..taken]);
         link.room -= taken;
         link.was_full |= taken < bytes.len();
         Sent::Bytes(taken)
@@ -156,7 +217,8 @@ impl Io for SimIo {
     }
 
     fn close(&mut self, socket: Socket) {
-        self.network.borrow_mut().links[socket.0 as usize].is_open = false;
+        let link = &mut self.network.borrow_mut().links[socket.0 as usize];
+        (link.is_open, link.is_held) = (false, false);
     }
 
     fn counters(&self) -> IoCounters {

@@ -1,12 +1,12 @@
 //! A client: the SDK's own state machines on a simulated link, and beside them a checker that knows
 //! nothing of them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use client::{Subscriptions, Told};
 use model::{
-    Command, CommandId, DeltaKind, Event, Hello, Limits, Position, Selector, Sequence, Start,
+    Command, CommandId, DeltaKind, Event, Gap, Hello, Limits, Position, Selector, Sequence, Start,
     Subscribe, SubscribeOptions, SubscribedTopic, TopicName,
 };
 use protocol::native::{SequenceRef, ServerRecord, TopicRef, json};
@@ -50,9 +50,9 @@ pub struct SimPeer {
     subscriptions: Subscriptions,
     next_id: u64,
     /// The checker: what was taken of each topic.
-    checked: HashMap<TopicName, Position>,
+    checked: BTreeMap<TopicName, Position>,
     /// The checker: what has come of each topic on this connection, the first piece of it at least.
-    placed: HashMap<TopicName, Position>,
+    placed: BTreeMap<TopicName, Position>,
     /// Publications that came as deltas.
     pub deltas: u64,
     /// Publications that came in pieces.
@@ -63,6 +63,8 @@ pub struct SimPeer {
     pub taken: u64,
     /// Gaps that the server announced.
     pub gaps: u64,
+    /// The same, until somebody looks at them.
+    pub told_gaps: Vec<Gap>,
     /// What was taken, until somebody looks at it.
     pub heard: Vec<(TopicName, Sequence, Vec<u8>)>,
     /// Its publications that were acknowledged, until somebody looks at them.
@@ -199,6 +201,7 @@ impl SimPeer {
                 let position = Position { epoch: gap.epoch.clone(), sequence: gap.to };
                 self.placed.insert(gap.topic.clone(), position);
                 self.gaps += 1;
+                self.told_gaps.push(gap.clone());
             }
             ServerRecord::Event(Event::Published { id: Some(id), position, .. }) => {
                 self.published.push((*id, position.clone()));
@@ -226,7 +229,7 @@ impl SimPeer {
                     self.checked.insert(gap.topic, position);
                 }
                 Told::Ended(error) => panic!("{error}"),
-                Told::Resumed { .. } => {}
+                Told::Resumed { .. } | Told::Placed { .. } => {}
             }
         }
         let id = self.take_id();

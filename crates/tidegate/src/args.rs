@@ -56,6 +56,8 @@ pub(crate) enum Verb {
     Devices(DevicesArgs),
     /// Shows or checks configuration.
     Config(ConfigArgs),
+    /// Cares for a store that no server has open: checks, repairs, copies it.
+    Store(StoreArgs),
     /// Measures a server of its own (`bench list` names the scenarios).
     Bench(BenchArgs),
 }
@@ -98,8 +100,48 @@ pub(crate) struct SimulateArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct StoreArgs {
+    #[command(subcommand)]
+    pub verb: StoreVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreVerb {
+    /// Reads everything, as a start does, and says what is damaged; exit code 1 if something is.
+    Check {
+        /// The directory that store.path names.
+        path: PathBuf,
+    },
+    /// Makes a new log of all that is whole, and says what is lost; the old one stays as log.damaged.
+    Repair {
+        /// The directory that store.path names.
+        path: PathBuf,
+    },
+    /// Copies a store to a directory that is not there yet.
+    Backup {
+        /// The directory that store.path names.
+        path: PathBuf,
+        /// Where the copy goes.
+        copy: PathBuf,
+    },
+    /// Puts a backup back; the next start begins a new epoch.
+    Restore {
+        /// The backup.
+        copy: PathBuf,
+        /// The directory that store.path names; it is not there yet.
+        path: PathBuf,
+    },
+    /// Keeps the epoch of a store that was moved here: to be run before the first start.
+    Adopt {
+        /// The directory that store.path names.
+        path: PathBuf,
+    },
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     /// A scenario, `list` for all of them, or `compare` with two JSON files.
+    #[arg(default_value = ::bench::QUICK)]
     pub scenario: String,
     /// The two reports to compare.
     pub reports: Vec<PathBuf>,

@@ -46,6 +46,8 @@ pub(crate) fn bench(remote: &Remote, args: &BenchArgs) -> Outcome {
         seconds: args.duration,
         own_topic: args.own_topic,
         no_audiences: args.no_audiences,
+        command: command(),
+        commit: env!("TIDEGATE_COMMIT"),
     };
     let shown = Shown::new();
     let report = run(&scenario, &target, &options, &shown).map_err(other)?;
@@ -61,6 +63,24 @@ pub(crate) fn bench(remote: &Remote, args: &BenchArgs) -> Outcome {
         return Ok(());
     }
     Err(other("the run is not valid: something was lost, or the generator fell behind".into()))
+}
+
+/// This command as it can be typed again, without its token; what a shell would read as more than a word is quoted.
+fn command() -> String {
+    let mut is_secret = false;
+    let shown =
+        move |word: String| match (std::mem::replace(&mut is_secret, word == "--token"), word) {
+            (true, _) => "TOKEN".to_owned(),
+            (false, word) if word.starts_with("--token=") => "--token=TOKEN".to_owned(),
+            (false, word) => word,
+        };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+%@".contains(c);
+    let quoted = |word: String| match word.is_empty() || !word.chars().all(is_plain) {
+        true => format!("'{}'", word.replace('\'', "'\\''")),
+        false => word,
+    };
+    let words = std::env::args().skip(1).map(shown).map(quoted);
+    std::iter::once("tidegate".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 fn scale_of(text: &str) -> Result<Option<f64>, String> {

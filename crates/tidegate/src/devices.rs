@@ -30,7 +30,9 @@ fn simulate(remote: &Remote, args: &SimulateArgs) -> Outcome {
     };
     let swarm = DeviceSwarm::start(&plan);
     let (began, mut before) = (Instant::now(), 0);
-    while args.seconds.is_none_or(|seconds| began.elapsed() < Duration::from_secs(seconds)) {
+    let is_over =
+        || args.seconds.is_some_and(|seconds| began.elapsed() >= Duration::from_secs(seconds));
+    while !is_over() && !swarm.has_failed() {
         std::thread::sleep(Duration::from_secs(1));
         let counts = &swarm.counts;
         let answered = counts.answered.load(Ordering::Relaxed);

@@ -12,16 +12,18 @@ mod payload;
 mod publish;
 mod request;
 mod serve;
+mod store;
 mod subscribe;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use engine::CountingAllocator;
 
 use crate::args::{Args, Verb};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: CountingAllocator<mimalloc::MiMalloc> = CountingAllocator(mimalloc::MiMalloc);
 
 /// Why the program ends, as its exit code says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Verb::Handle(handle) => handle::handle(&args.remote, &handle),
         Verb::Devices(devices) => devices::devices(&args.remote, &devices),
         Verb::Config(config) => config::config(&config),
+        Verb::Store(store) => store::store(&store),
         Verb::Bench(bench) => bench::bench(&args.remote, &bench),
     };
     match result {
@@ -63,11 +66,17 @@ fn main() -> ExitCode {
 /// What a command answers with: nothing, or why it failed.
 pub(crate) type Outcome = Result<(), (Failure, String)>;
 
-/// Ends quietly when whoever reads our output has gone (`tidegate sub … | head -1`).
+/// Prints a line. Ends the program where that is not possible: quietly if whoever reads our output has gone
+/// (`tidegate sub … | head -1`), else with a word.
 pub(crate) fn print_line(line: &str) {
-    use std::io::Write;
+    use std::io::{ErrorKind, Write};
     let mut out = std::io::stdout().lock();
-    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            eprintln!("tidegate: cannot write to standard output: {error}; check where it goes");
+            std::process::exit(Failure::Other as i32);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! `tidegate pub`.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientError, ClientOptions, ErrorCode, Token, Update};
@@ -26,8 +26,8 @@ pub(crate) fn connect_with(remote: &Remote, rates: Rates) -> Result<Client, (Fai
         rates,
         token: remote.token.clone().map(Token::from),
         name: Some("tidegate-cli".into()),
-        seed: engine::random_seed(),
         other_urls: Vec::new(),
+        seed: None,
     };
     Client::connect(&remote.server, options).map_err(|error| failure_of(&error))
 }
@@ -58,10 +58,9 @@ pub(crate) fn publish(remote: &Remote, args: &PubArgs) -> Outcome {
         return await_answers(&mut client, remote, 0).map(|_| ());
     }
     let progress = progress_to(&topic);
-    for (number, line) in (1..).zip(std::io::stdin().lock().split(b'\n')) {
-        let line = line.map_err(|error| {
-            (Failure::Other, format!("cannot read standard input: {error}; check the pipe"))
-        })?;
+    let (mut input, mut number) = (std::io::stdin().lock(), 0_u64);
+    while let Some(line) = next_line(&mut input, client.payload_bytes_max())? {
+        number += 1;
         let key = args.key.as_ref().map(|key| format!("{key}-{number}"));
         client.publish(draft(&line, key.as_deref()));
         progress.inc(await_answers(&mut client, remote, WINDOW)?);
@@ -72,6 +71,27 @@ pub(crate) fn publish(remote: &Remote, args: &PubArgs) -> Outcome {
         eprintln!("{} published to {topic}", progress.position());
     }
     Ok(())
+}
+
+/// The next line, unless it has more bytes than any payload may.
+fn next_line(
+    input: &mut impl BufRead,
+    bytes_max: usize,
+) -> Result<Option<Vec<u8>>, (Failure, String)> {
+    let mut line = Vec::new();
+    // One more for the end of the line.
+    let count = input.take(bytes_max as u64 + 1).read_until(b'\n', &mut line).map_err(|error| {
+        (Failure::Other, format!("cannot read standard input: {error}; check the pipe"))
+    })?;
+    line.pop_if(|last| *last == b'\n');
+    if line.len() > bytes_max {
+        let text = format!(
+            "cannot publish a line of standard input: it has more than {bytes_max} bytes, which is as much as a \
+             payload may have; break it up"
+        );
+        return Err((Failure::Refused, text));
+    }
+    Ok((count > 0).then_some(line))
 }
 
 /// Shows on a terminal how many lines were published, and how fast.
@@ -121,5 +141,23 @@ fn await_answers(
             }
             None => return Ok(count),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_up_to_what_a_payload_may_have() {
+        let mut input = &b"12345\n\n1234"[..];
+        let mut next = || next_line(&mut input, 5).map_err(|(failure, _)| failure);
+        assert_eq!(next(), Ok(Some(b"12345".to_vec())));
+        assert_eq!(next(), Ok(Some(Vec::new())));
+        assert_eq!(next(), Ok(Some(b"1234".to_vec())));
+        assert_eq!(next(), Ok(None));
+        let mut endless = std::io::BufReader::with_capacity(16, std::io::repeat(b'x'));
+        let refused = next_line(&mut endless, 1 << 20).expect_err("it has no end");
+        assert_eq!(refused.0, Failure::Refused);
     }
 }

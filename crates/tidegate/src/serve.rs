@@ -1,8 +1,11 @@
 //! `tidegate serve` and `tidegate demo`.
 
 use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use engine::{on_reload_signal, on_shutdown_signal};
+use engine::{Signal, on_signals};
+use model::Limits;
 use server::config::load;
 use server::{Config, Server};
 use webhooks::Plan;
@@ -11,13 +14,18 @@ use crate::args::{Remote, ServeArgs};
 use crate::{Failure, Outcome, feed};
 
 pub(crate) fn serve(args: &ServeArgs) -> Outcome {
-    start(args)?.wait();
-    Ok(())
+    let signals = Signals::watch()?;
+    wait(start(args, &signals)?)
+}
+
+fn wait(server: Server) -> Outcome {
+    server.wait().map_err(|error| (Failure::Other, error.to_string()))
 }
 
 /// A server, and the feed in a thread beside it that publishes like any other client.
 pub(crate) fn demo(args: &ServeArgs) -> Outcome {
-    let server = start(args)?;
+    let signals = Signals::watch()?;
+    let server = start(args, &signals)?;
     let address = server.address();
     println!(
         "Open http://{address}/ in a browser: this machine's readings and a synthetic market."
@@ -32,11 +40,10 @@ pub(crate) fn demo(args: &ServeArgs) -> Outcome {
             }
         })
         .map_err(|error| (Failure::Other, format!("cannot start the feed: {error}")))?;
-    server.wait();
-    Ok(())
+    wait(server)
 }
 
-fn start(args: &ServeArgs) -> Result<Server, (Failure, String)> {
+fn start(args: &ServeArgs, signals: &Signals) -> Result<Server, (Failure, String)> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
@@ -48,30 +55,105 @@ fn start(args: &ServeArgs) -> Result<Server, (Failure, String)> {
     };
     config.listen = args.listen.unwrap_or(config.listen);
     config.engine.shards = args.shards.filter(|count| *count > 0).or(config.engine.shards);
-    // Watched for before anybody can connect: a signal during the start waits for the end of it.
-    let (tell, hear) = std::sync::mpsc::channel::<Box<dyn FnOnce() + Send>>();
-    on_shutdown_signal(move || {
-        if let Ok(stop) = hear.recv() {
-            stop();
-        }
-    })
-    .map_err(|error| (Failure::Other, format!("cannot watch for signals: {error}")))?;
     let plan = Plan::new(&mut config).map_err(|error| (Failure::BadConfig, error.to_string()))?;
     let server = Server::start(config).map_err(|error| (Failure::Other, error.to_string()))?;
     let webhooks = plan.start(&server).map_err(|error| (Failure::Other, error.to_string()))?;
-    let stop_server = server.stopper();
-    // The watching thread listens as long as the process lives.
-    let _ = tell.send(Box::new(move || {
+    let stopper = server.stopper();
+    let stop = move || {
+        stopper.begin();
         webhooks.stop();
-        stop_server();
-    }));
-    if let Some(file) = args.config.clone() {
-        let reload = server.reloader();
-        on_reload_signal(move || match load(&file) {
-            Ok(config) => reload(&config),
-            Err(error) => tracing::error!("not taken over: {error}"),
-        })
-        .map_err(|error| (Failure::Other, format!("cannot watch for signals: {error}")))?;
-    }
+        stopper.stop();
+    };
+    signals.hand_over(Box::new(stop), reload_of(&server, args));
     Ok(server)
+}
+
+/// What SIGHUP does.
+fn reload_of(server: &Server, args: &ServeArgs) -> Box<dyn Fn() + Send> {
+    let Some(file) = args.config.clone() else {
+        return Box::new(|| tracing::info!("nothing to read anew: the server has no --config"));
+    };
+    let reload = server.reloader();
+    Box::new(move || match load(&file) {
+        Ok(config) => reload(&config),
+        Err(error) => tracing::error!("not taken over: {error}"),
+    })
+}
+
+/// The signals of a server: caught from the first line on, carried out once it has started.
+struct Signals(Arc<Mutex<Wishes>>);
+
+#[derive(Default)]
+struct Wishes {
+    stop: Option<Box<dyn FnOnce() + Send>>,
+    reload: Option<Box<dyn Fn() + Send>>,
+    /// They came before the server could carry them out.
+    early: Vec<Signal>,
+}
+
+impl Signals {
+    /// Catches signals from now on.
+    fn watch() -> Result<Self, (Failure, String)> {
+        let wishes = Arc::new(Mutex::new(Wishes::default()));
+        let own = Self(Arc::clone(&wishes));
+        on_signals(move |signal| own.handle(signal))
+            .map_err(|error| (Failure::Other, format!("cannot watch for signals: {error}")))?;
+        Ok(Self(wishes))
+    }
+
+    /// Says what they do from now on, and carries out what came before.
+    fn hand_over(&self, stop: Box<dyn FnOnce() + Send>, reload: Box<dyn Fn() + Send>) {
+        let early = {
+            let mut wishes = self.wishes();
+            (wishes.stop, wishes.reload) = (Some(stop), Some(reload));
+            std::mem::take(&mut wishes.early)
+        };
+        early.into_iter().for_each(|signal| self.carry_out(signal));
+    }
+
+    fn handle(&self, signal: Signal) {
+        let is_early = {
+            let mut wishes = self.wishes();
+            let is_early = wishes.reload.is_none();
+            if is_early && !wishes.early.contains(&signal) {
+                wishes.early.push(signal);
+            }
+            is_early
+        };
+        if !is_early {
+            self.carry_out(signal);
+        } else if signal == Signal::Stop {
+            end_a_start_that_hangs();
+        }
+    }
+
+    fn carry_out(&self, signal: Signal) {
+        let mut wishes = self.wishes();
+        match signal {
+            Signal::Reload => {
+                if let Some(reload) = &wishes.reload {
+                    reload();
+                }
+            }
+            Signal::Stop => {
+                let stop = wishes.stop.take();
+                drop(wishes);
+                if let Some(stop) = stop {
+                    stop();
+                }
+            }
+        }
+    }
+
+    fn wishes(&self) -> std::sync::MutexGuard<'_, Wishes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the process if its start takes too long to be stopped after it; otherwise it is gone before.
+fn end_a_start_that_hangs() {
+    let patience: Duration = Limits::default().stop_ms;
+    std::thread::sleep(2 * patience);
+    eprintln!("tidegate: the server did not stop: its start is not over");
+    std::process::exit(Failure::Other as i32);
 }

@@ -144,6 +144,7 @@ fn options_of(args: &SubArgs) -> Result<SubscribeOptions, (Failure, String)> {
         delta: DeltaKind::from_name(delta)
             .ok_or_else(|| refused("--delta", delta, "none, vcdiff or json-patch"))?,
         filter: args.filter.as_deref().map(Into::into),
+        is_resumable: false,
     })
 }
 

@@ -15,7 +15,7 @@
 //!
 //! Only what was delivered or recorded is acknowledged, so that nothing is lost whenever the process ends.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, btree_map};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,8 @@ pub(crate) struct Rules {
     pub concurrency: usize,
     /// Publications of one topic that are held.
     pub ahead_max: usize,
+    /// Topics of which something is remembered while nothing of them waits.
+    pub topics_max: usize,
 }
 
 /// A page of a topic's history.
@@ -124,16 +126,29 @@ impl Entry {
     }
 }
 
-/// What a topic is at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What a topic is at, and the oldest of it that is not settled.
+#[derive(Debug, Default)]
 enum Stage {
     #[default]
     Idle,
-    Ready,
-    Attempted,
-    Resting,
-    Recorded,
+    Ready(Arc<Posting>),
+    Attempted(Arc<Posting>),
+    Resting(Arc<Posting>),
+    Recorded(Entry),
     Fetched,
+}
+
+impl Stage {
+    /// The position of what it holds.
+    fn position(&self) -> Option<&Position> {
+        match self {
+            Self::Idle | Self::Fetched => None,
+            Self::Ready(posting) | Self::Attempted(posting) | Self::Resting(posting) => {
+                Some(&posting.position)
+            }
+            Self::Recorded(entry) => Some(entry.position()),
+        }
+    }
 }
 
 /// One topic.
@@ -141,20 +156,33 @@ enum Stage {
 struct Lane {
     /// The newest that was read: what comes again is known by it.
     read: Option<Position>,
-    /// What is not acknowledged, oldest first.
-    queue: VecDeque<Entry>,
-    /// The last that was settled.
-    settled: Option<Position>,
-    /// Publications follow that were read and not held.
-    has_more: bool,
     stage: Stage,
+    /// What comes after that, oldest first.
+    queue: VecDeque<Entry>,
+    /// Publications follow that were read and not held: they come after this position, the newest of what was held.
+    more_after: Option<Position>,
     trouble: Trouble,
+    /// Its last attempt failed: other topics go first.
+    is_failing: bool,
+    /// When it became idle last, as a number that grows.
+    idle_since: u64,
 }
 
 impl Lane {
-    /// Whether what was read now is left to be fetched later.
-    fn must_fetch(&self, ahead_max: usize) -> bool {
-        self.has_more || self.queue.len() >= ahead_max
+    /// Whether nothing of it waits.
+    fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Idle) && self.queue.is_empty() && self.more_after.is_none()
+    }
+
+    /// Whether what was read now is left to be fetched later, because so much is held already.
+    fn leaves(&mut self, ahead_max: usize) -> bool {
+        let at_hand = self.stage.position();
+        if self.more_after.is_none()
+            && self.queue.len() + usize::from(at_hand.is_some()) >= ahead_max
+        {
+            self.more_after = self.queue.back().map(Entry::position).or(at_hand).cloned();
+        }
+        self.more_after.is_some()
     }
 }
 
@@ -163,9 +191,16 @@ impl Lane {
 pub(crate) struct Deliveries {
     rules: Rules,
     lanes: HashMap<TopicName, Lane>,
+    /// Idle topics, the first that became so first; some did something since. Of too many the first are forgotten.
+    idle: VecDeque<(TopicName, u64)>,
+    idles: u64,
     ready: VecDeque<TopicName>,
+    /// Those of them whose last attempt failed.
+    ready_again: VecDeque<TopicName>,
     resting: BTreeSet<(Instant, TopicName)>,
     in_flight: usize,
+    /// Those of them that are of topics whose last attempt failed.
+    failing_in_flight: usize,
     letters: VecDeque<Letter>,
     fetches: VecDeque<(TopicName, Position)>,
     settled: BTreeMap<TopicName, Position>,
@@ -184,9 +219,13 @@ impl Deliveries {
         Self {
             rules,
             lanes: HashMap::new(),
+            idle: VecDeque::new(),
+            idles: 0,
             ready: VecDeque::new(),
+            ready_again: VecDeque::new(),
             resting: BTreeSet::new(),
             in_flight: 0,
+            failing_in_flight: 0,
             letters: VecDeque::new(),
             fetches: VecDeque::new(),
             settled: BTreeMap::new(),
@@ -219,6 +258,11 @@ impl Deliveries {
         self.in_flight
     }
 
+    /// Topics of which something is known.
+    pub(crate) fn topics(&self) -> usize {
+        self.lanes.len()
+    }
+
     pub(crate) fn is_failing(&self) -> bool {
         self.endpoint.is_failing()
     }
@@ -240,10 +284,9 @@ impl Deliveries {
         }
         lane.read = Some(posting.position.clone());
         if !self.rules.wants(&posting.topic) {
-            self.settled.insert(posting.topic, posting.position);
-        } else if lane.must_fetch(self.rules.ahead_max) {
-            lane.has_more = true;
-        } else {
+            self.settled.insert(posting.topic.clone(), posting.position);
+            self.begin(posting.topic);
+        } else if !lane.leaves(self.rules.ahead_max) {
             self.take(posting.topic.clone(), Entry::Posting(Arc::new(posting)));
         }
     }
@@ -260,11 +303,10 @@ impl Deliveries {
         }
         lane.read = Some(missed.position.clone());
         if !self.rules.wants(&missed.topic) {
-            self.settled.insert(missed.topic, missed.position);
-        } else if lane.must_fetch(self.rules.ahead_max) {
-            // The page will say so.
-            lane.has_more = true;
-        } else {
+            self.settled.insert(missed.topic.clone(), missed.position);
+            self.begin(missed.topic);
+        } else if !lane.leaves(self.rules.ahead_max) {
+            // Else the page will say so.
             self.take(missed.topic.clone(), Entry::Missed(missed));
         }
     }
@@ -277,9 +319,8 @@ impl Deliveries {
     /// Takes what a topic's history has after what was settled.
     pub(crate) fn handle_page(&mut self, page: Page) {
         let Page { topic, after, postings, read_ms } = page;
-        let lane = self.lanes.get_mut(&topic).expect("what was fetched is known");
-        let settled = lane.settled.clone().expect("what was fetched comes after something");
-        let read = lane.read.clone().expect("what was fetched was read");
+        let Some(lane) = self.lanes.get_mut(&topic) else { return };
+        let (Stage::Fetched, Some(settled)) = (&lane.stage, lane.more_after.take()) else { return };
         lane.stage = Stage::Idle;
         let end = postings.last().map_or(&after, |last| &last.position).clone();
         let missed = |from: Option<Sequence>, position: Position| {
@@ -295,13 +336,18 @@ impl Deliveries {
         }
         let is_end = postings.is_empty();
         entries.extend(postings.into_iter().map(|posting| Entry::Posting(Arc::new(posting))));
-        let is_behind = end.epoch == read.epoch && end.sequence < read.sequence;
-        lane.has_more = is_behind && !is_end;
-        match (is_behind, is_end) {
+        let is_ahead = |read: &&Position| read.epoch == end.epoch && read.sequence > end.sequence;
+        match lane.read.as_ref().filter(is_ahead) {
             // It was told once, and its history never had it.
-            (true, true) => entries.push_back(missed(Some(end.sequence.next()), read)),
-            (true, false) => {}
-            (false, _) => lane.read = Some(end),
+            Some(read) if is_end => {
+                entries.push_back(missed(Some(end.sequence.next()), read.clone()));
+            }
+            Some(_) => lane.more_after = Some(end),
+            None => lane.read = Some(end),
+        }
+        if entries.is_empty() {
+            self.begin(topic);
+            return;
         }
         for entry in entries {
             self.take(topic.clone(), entry);
@@ -314,57 +360,124 @@ impl Deliveries {
         *self.ages.entry(entry.read_ms()).or_default() += 1;
         let lane = self.lanes.entry(topic.clone()).or_default();
         lane.queue.push_back(entry);
-        if lane.stage == Stage::Idle {
+        if matches!(lane.stage, Stage::Idle) {
             self.begin(topic);
         }
     }
 
-    /// Sees to the oldest of a topic.
+    /// Sees to the oldest of a topic, if nothing of it is being seen to.
     fn begin(&mut self, topic: TopicName) {
         let Some(lane) = self.lanes.get_mut(&topic) else { return };
         lane.trouble = Trouble::default();
-        lane.stage = match lane.queue.front() {
-            None if lane.has_more => {
-                let settled = lane.settled.clone().expect("what follows comes after something");
-                self.fetches.push_back((topic, settled));
+        lane.stage = match (lane.queue.pop_front(), &lane.more_after) {
+            (None, Some(after)) => {
+                self.fetches.push_back((topic, after.clone()));
                 Stage::Fetched
             }
-            None => Stage::Idle,
-            Some(Entry::Posting(_)) => {
-                self.ready.push_back(topic);
-                Stage::Ready
+            (None, None) => {
+                self.idles += 1;
+                lane.idle_since = self.idles;
+                self.idle.push_back((topic, self.idles));
+                lane.stage = Stage::Idle;
+                return self.forget_idle();
             }
-            Some(Entry::Missed(missed)) => {
+            (Some(Entry::Posting(posting)), _) => {
+                let ready = if lane.is_failing { &mut self.ready_again } else { &mut self.ready };
+                ready.push_back(topic);
+                Stage::Ready(posting)
+            }
+            (Some(Entry::Missed(missed)), _) => {
                 let letter = Letter::Missed(missed.clone());
                 self.news.push_back(News::Dead(letter.clone()));
                 self.letters.push_back(letter);
-                Stage::Recorded
+                Stage::Recorded(Entry::Missed(missed))
             }
         };
+    }
+
+    /// Forgets the topics that have been idle for longest while there are too many. What the server does not remember
+    /// of them yet stays.
+    fn forget_idle(&mut self) {
+        let topics_max = self.rules.topics_max.max(1);
+        while (self.lanes.len() > topics_max || self.idle.len() > 2 * topics_max)
+            && let Some((topic, since)) = self.idle.pop_front()
+        {
+            let lane = self.lanes.get(&topic).filter(|it| it.is_idle() && it.idle_since == since);
+            if lane.is_none() {
+                continue;
+            }
+            if self.settled.contains_key(&topic) {
+                self.idle.push_front((topic, since));
+                return;
+            }
+            self.lanes.remove(&topic);
+        }
+    }
+
+    /// The next topic to make an attempt for: one that does not fail goes first. Those that fail hold one place while
+    /// they have something to try, and half of all at most, so that endpoints that hang for some topics hold no other.
+    fn next_ready(&mut self, now: Instant) -> Option<TopicName> {
+        let concurrency = self.rules.concurrency;
+        if self.in_flight >= concurrency {
+            return None;
+        }
+        let is_owed = self.failing_in_flight == 0 && concurrency > 1;
+        let may_fail = self.failing_in_flight < (concurrency / 2).max(1)
+            && self.endpoint.admits(self.in_flight, now);
+        if is_owed
+            && may_fail
+            && let Some(topic) = self.ready_again.pop_front()
+        {
+            return Some(topic);
+        }
+        // What hangs in other topics does not count where an endpoint is asked whether it is back.
+        if self.endpoint.admits(self.in_flight - self.failing_in_flight, now)
+            && let Some(topic) = self.ready.pop_front()
+        {
+            return Some(topic);
+        }
+        if may_fail { self.ready_again.pop_front() } else { None }
+    }
+
+    /// Makes the topics ready that have rested long enough.
+    fn end_rests(&mut self, now: Instant) {
+        while self.resting.first().is_some_and(|(due_at, _)| *due_at <= now)
+            && let Some((_, topic)) = self.resting.pop_first()
+        {
+            let lane = self.lanes.get_mut(&topic);
+            if let Some(Lane { stage, .. }) = lane
+                && let Stage::Resting(posting) = stage
+            {
+                *stage = Stage::Ready(Arc::clone(posting));
+                self.ready_again.push_back(topic);
+            }
+        }
     }
 
     /// The next attempt to make, if one may be made now.
     pub(crate) fn poll_attempt(&mut self, now: Instant) -> Option<Arc<Posting>> {
-        while self.resting.first().is_some_and(|(due_at, _)| *due_at <= now) {
-            let (_, topic) = self.resting.pop_first().expect("there is a first");
-            self.lanes.get_mut(&topic).expect("what rests is known").stage = Stage::Ready;
-            self.ready.push_back(topic);
-        }
-        let has_room = self.in_flight < self.rules.concurrency;
-        if self.is_gone || !has_room || !self.endpoint.admits(self.in_flight, now) {
+        self.end_rests(now);
+        if self.is_gone {
             return None;
         }
-        let lane = self.lanes.get_mut(&self.ready.pop_front()?).expect("what is ready is known");
-        let Some(Entry::Posting(posting)) = lane.queue.front() else {
-            panic!("what is ready has a publication");
-        };
-        (lane.stage, self.in_flight) = (Stage::Attempted, self.in_flight + 1);
-        Some(Arc::clone(posting))
+        let topic = self.next_ready(now)?;
+        let lane = self.lanes.get_mut(&topic)?;
+        let Stage::Ready(posting) = &lane.stage else { return None };
+        let posting = Arc::clone(posting);
+        lane.stage = Stage::Attempted(Arc::clone(&posting));
+        self.in_flight += 1;
+        self.failing_in_flight += usize::from(lane.is_failing);
+        Some(posting)
     }
 
     /// Takes what became of an attempt.
     pub(crate) fn handle_outcome(&mut self, topic: &TopicName, outcome: Outcome, heard: Heard) {
+        let Some(lane) = self.lanes.get_mut(topic) else { return };
+        let Stage::Attempted(posting) = &lane.stage else { return };
+        let posting = Arc::clone(posting);
         self.in_flight -= 1;
+        self.failing_in_flight -= usize::from(lane.is_failing);
+        lane.is_failing = outcome != Outcome::Delivered;
         match outcome {
             Outcome::Delivered => {
                 self.counts.delivered += 1;
@@ -372,10 +485,12 @@ impl Deliveries {
                 if self.endpoint.handle_delivered() {
                     self.news.push_back(News::Recovered);
                 }
-                self.settle(topic);
+                self.settle(topic.clone(), &Entry::Posting(posting));
             }
             Outcome::Gone => {
                 self.counts.attempts_failed += 1;
+                // Nothing ends this rest.
+                lane.stage = Stage::Resting(posting);
                 if !std::mem::replace(&mut self.is_gone, true) {
                     self.news.push_back(News::Gone);
                 }
@@ -386,19 +501,20 @@ impl Deliveries {
                 if self.endpoint.handle_failed(topic, asked, pauses, heard.at) {
                     self.news.push_back(News::Failing { error: error.clone() });
                 }
-                self.handle_failed(topic, (status, error), asked, heard);
+                self.handle_failed(posting, (status, error), asked, heard);
             }
         }
     }
 
     fn handle_failed(
         &mut self,
-        topic: &TopicName,
+        posting: Arc<Posting>,
         (status, error): (Option<u16>, String),
         asked: Option<Duration>,
         heard: Heard,
     ) {
-        let lane = self.lanes.get_mut(topic).expect("what was attempted is known");
+        let topic = posting.topic.clone();
+        let Some(lane) = self.lanes.get_mut(&topic) else { return };
         let trouble = &mut lane.trouble;
         if trouble.attempts == 0 {
             trouble.first_ms = heard.unix_ms;
@@ -408,17 +524,14 @@ impl Deliveries {
         if trouble.attempts < self.rules.attempts_max {
             let pause = self.rules.schedule.pause(trouble.attempts, heard.random);
             let due_at = heard.at + pause.max(asked.unwrap_or_default());
-            lane.stage = Stage::Resting;
-            self.resting.insert((due_at, topic.clone()));
+            lane.stage = Stage::Resting(posting);
+            self.resting.insert((due_at, topic));
             return;
         }
-        let Some(Entry::Posting(posting)) = lane.queue.front() else {
-            panic!("what was attempted is a publication");
-        };
-        let letter = Letter::Undelivered(Arc::clone(posting), trouble.clone());
-        lane.stage = Stage::Recorded;
+        let letter = Letter::Undelivered(Arc::clone(&posting), trouble.clone());
+        lane.stage = Stage::Recorded(Entry::Posting(posting));
         self.news.push_back(News::Dead(letter.clone()));
-        match is_letters(topic) {
+        match is_letters(&topic) {
             // Letters about letters would never end.
             true => self.handle_recorded(&letter),
             false => self.letters.push_back(letter),
@@ -432,32 +545,36 @@ impl Deliveries {
 
     /// Notes that a letter is recorded, or never will be.
     pub(crate) fn handle_recorded(&mut self, letter: &Letter) {
+        let Some(lane) = self.lanes.get_mut(letter.topic()) else { return };
+        let entry = match std::mem::take(&mut lane.stage) {
+            Stage::Recorded(entry) => entry,
+            other => return lane.stage = other,
+        };
         match letter {
             Letter::Undelivered(..) => self.counts.dead_letters += 1,
             Letter::Missed(missed) => self.counts.missed += missed.count(),
         }
-        self.settle(letter.topic());
+        self.settle(letter.topic().clone(), &entry);
     }
 
     /// Is done with the oldest of a topic.
-    fn settle(&mut self, topic: &TopicName) {
-        let lane = self.lanes.get_mut(topic).expect("what is settled is known");
-        let entry = lane.queue.pop_front().expect("what is settled waited");
+    fn settle(&mut self, topic: TopicName, entry: &Entry) {
         self.pending -= 1;
         self.pending_bytes -= entry.bytes();
-        let age = self.ages.get_mut(&entry.read_ms()).expect("what waits has an age");
-        *age -= 1;
-        if *age == 0 {
-            self.ages.remove(&entry.read_ms());
+        if let btree_map::Entry::Occupied(mut age) = self.ages.entry(entry.read_ms()) {
+            *age.get_mut() -= 1;
+            if *age.get() == 0 {
+                age.remove();
+            }
         }
-        lane.settled = Some(entry.position().clone());
         self.settled.insert(topic.clone(), entry.position().clone());
-        self.begin(topic.clone());
+        self.begin(topic);
     }
 
     /// How far each topic came since the last call.
     pub(crate) fn take_settled(&mut self) -> Vec<(TopicName, Position)> {
         let mut settled = std::mem::take(&mut self.settled);
+        self.forget_idle();
         settled.retain(|_, position| position.sequence > Sequence::START);
         settled.into_iter().collect()
     }
@@ -473,7 +590,8 @@ impl Deliveries {
     /// When [`Deliveries::poll_attempt`] may have more, if nothing else happens.
     pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
         let resting = self.resting.first().map(|(due_at, _)| *due_at);
-        match (self.endpoint.wake_at(now), self.ready.is_empty()) {
+        let is_none_ready = self.ready.is_empty() && self.ready_again.is_empty();
+        match (self.endpoint.wake_at(now), is_none_ready) {
             (Some(endpoint), true) => resting.map(|resting| resting.max(endpoint)),
             (Some(endpoint), false) => Some(endpoint),
             (None, _) => resting,

@@ -1,7 +1,7 @@
 //! Joins the parts of one webhook: its deliveries, and the threads that read, post and keep.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -32,7 +32,7 @@ pub(crate) enum Input {
 const ACKNOWLEDGE_EVERY: Duration = Duration::from_millis(200);
 const ACKNOWLEDGE_PAUSE: Duration = Duration::from_micros(100);
 /// How long attempts that are under way may still take when the server stops.
-const STOP_MAX: Duration = Duration::from_secs(3);
+pub(crate) const STOP_MAX: Duration = Duration::from_secs(3);
 /// How long nothing may happen.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -59,7 +59,10 @@ impl Driver {
     pub(crate) fn run(mut self) {
         while !self.is_done() {
             let now = Instant::now();
-            self.drive(now);
+            if self.drive(now).is_err() {
+                tracing::error!(webhook = %self.name, "nobody posts or keeps any more: the webhook stops");
+                break;
+            }
             let until = self.wake_at(now);
             match self.inputs.recv_timeout(until.saturating_duration_since(now)) {
                 Ok(input) => self.handle(input),
@@ -117,7 +120,7 @@ impl Driver {
     }
 
     /// Does all that can be done now.
-    fn drive(&mut self, now: Instant) {
+    fn drive(&mut self, now: Instant) -> Result<(), Deserted> {
         while let Some(news) = self.deliveries.poll_news() {
             self.log(&news);
             if news == News::Gone {
@@ -127,29 +130,26 @@ impl Driver {
         while self.stop_by.is_none()
             && let Some(posting) = self.deliveries.poll_attempt(now)
         {
-            self.jobs.send(posting).expect("those who post outlive who has them post");
+            self.jobs.send(posting)?;
         }
         while let Some(letter) = self.deliveries.poll_letter() {
-            self.order(Order::Record(letter));
+            self.orders.send(Order::Record(letter))?;
         }
         while self.stop_by.is_none()
             && let Some((topic, after)) = self.deliveries.poll_fetch()
         {
-            self.order(Order::Fetch(topic, after));
+            self.orders.send(Order::Fetch(topic, after))?;
         }
         let is_due = self.acknowledge_at <= now || self.stop_by.is_some();
         if self.deliveries.has_settled() && !self.acknowledging && is_due {
             let settled = self.deliveries.take_settled();
             let pause = ACKNOWLEDGE_EVERY + ACKNOWLEDGE_PAUSE * settled.len() as u32;
             (self.acknowledging, self.acknowledge_at) = (true, now + pause);
-            self.order(Order::Acknowledge(settled));
+            self.orders.send(Order::Acknowledge(settled))?;
         }
         self.settle_gate();
         self.show();
-    }
-
-    fn order(&self, order: Order) {
-        self.orders.send(order).expect("who keeps outlives who has it kept");
+        Ok(())
     }
 
     fn wake_at(&self, now: Instant) -> Instant {
@@ -185,6 +185,7 @@ impl Driver {
             (&it.conflated, counts.conflated),
             (&it.pending, pending as u64),
             (&it.pending_bytes, pending_bytes as u64),
+            (&it.topics, self.deliveries.topics() as u64),
             (
                 &it.oldest_pending_timestamp_seconds,
                 self.deliveries.oldest_ms().unwrap_or(0) / 1_000,
@@ -223,6 +224,16 @@ impl Driver {
     }
 }
 
+/// The threads that post or keep have ended. They do so before the driver only by a panic, and that ends the process.
+#[derive(Debug)]
+struct Deserted;
+
+impl<T> From<SendError<T>> for Deserted {
+    fn from(_: SendError<T>) -> Self {
+        Self
+    }
+}
+
 /// Posts what it is given until nobody has anything any more. Several do so side by side.
 pub(crate) fn post_all(
     poster: &Poster,
@@ -257,4 +268,53 @@ impl Random {
 pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use model::{Limits, PayloadKind, Selector};
+
+    use super::*;
+    use crate::deliveries::Rules;
+    use crate::posting::tests::posting;
+    use crate::schedule::Schedule;
+
+    #[test]
+    fn it_stops_when_nobody_posts_any_more() {
+        let limits = Limits::default();
+        let rules = Rules {
+            letters: TopicName::parse("webhooks/own/dead", &limits).expect("valid"),
+            topics: vec![Selector::parse("#", &limits).expect("valid")],
+            schedule: Schedule { pause_min: IDLE, pause_max: IDLE },
+            attempts_max: 3,
+            concurrency: 1,
+            ahead_max: 3,
+            topics_max: 3,
+        };
+        let ((heard, inputs), (jobs, _), (orders, _)) = (channel(), channel(), channel());
+        let gate = Arc::new(Gate::new(&limits));
+        let driver = Driver {
+            name: "own".into(),
+            deliveries: Deliveries::new(rules),
+            counters: Arc::default(),
+            gate: Arc::clone(&gate),
+            inputs,
+            jobs,
+            orders,
+            random: Random(1),
+            entered: (0, 0),
+            acknowledging: false,
+            acknowledge_at: Instant::now(),
+            stop_by: None,
+        };
+        gate.enter(1, 4);
+        let publication = posting("a", 1, PayloadKind::Text, b"four");
+        heard.send(Input::Publication(publication)).expect("the driver listens");
+        driver.run();
+        assert!(heard.send(Input::Acknowledged).is_err(), "it has ended");
+        let passage = gate.wait(Duration::ZERO);
+        assert_eq!(passage, crate::gate::Passage::Shut, "and nothing is read for it any more");
+    }
 }

@@ -36,7 +36,6 @@ impl Link {
         let options = ClientOptions {
             token: Some(self.token.to_string().into()),
             name: Some(format!("webhook {}", self.webhook)),
-            seed: engine::random_seed(),
             ..ClientOptions::default()
         };
         Client::connect(&self.server, options)

@@ -2,24 +2,27 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use admin::WebhookCounters;
+use engine::{Supervision, Supervisor};
 use model::{Limits, Principal, Selector, TopicName};
 use server::config::WebhookConfig;
 use server::{Config, Server};
 
 use crate::deliveries::{Deliveries, Rules};
-use crate::driver::{Driver, Input, Random, post_all};
+use crate::driver::{Driver, Input, Random, STOP_MAX, post_all};
 use crate::gate::Gate;
 use crate::keeper::Keeper;
 use crate::places::{OWNER, Places};
 use crate::post::Poster;
 use crate::reader::{Link, Reader};
 use crate::schedule::Schedule;
+
+/// How much longer than attempts under way the rest of a stop may take.
+const LATE_MAX: Duration = Duration::from_millis(500);
 
 /// Why webhooks did not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +85,7 @@ impl Plan {
                 token: Arc::clone(&self.token),
             };
             let counters = Arc::clone(&server.webhooks()[at]);
-            let started = start_one(it, poster, link, counters, config);
+            let started = start_one(it, poster, link, counters, server);
             let how = "free some memory, or lower its concurrency";
             all.push(started.map_err(|error| PlanError::new(&it.name, error, how))?);
         }
@@ -124,8 +127,9 @@ fn start_one(
     poster: Poster,
     link: Link,
     counters: Arc<WebhookCounters>,
-    config: &Config,
+    server: &Server,
 ) -> std::io::Result<Running> {
+    let (config, supervisor) = (server.config(), server.supervisor());
     let (inputs, hears) = channel();
     let (jobs, work) = channel();
     let (orders, ordered) = channel();
@@ -138,7 +142,9 @@ fn start_one(
     let work = Arc::new(Mutex::new(work));
     for _ in 0..it.concurrency {
         let (poster, work, inputs) = (poster.clone(), Arc::clone(&work), inputs.clone());
-        spawn("post", it, move || post_all(&poster, &work, &inputs))?;
+        spawn(supervisor, "post", it, Supervision::Unawaited, move || {
+            post_all(&poster, &work, &inputs)
+        })?;
     }
     let keeper = Keeper {
         link: link.clone(),
@@ -148,7 +154,7 @@ fn start_one(
         orders: ordered,
         inputs: inputs.clone(),
     };
-    spawn("keep", it, move || keeper.run())?;
+    spawn(supervisor, "keep", it, Supervision::Unawaited, move || keeper.run())?;
     let reader = Reader {
         link: link.clone(),
         topics: it.topics.clone(),
@@ -164,6 +170,7 @@ fn start_one(
         attempts_max: it.attempts_max,
         concurrency: it.concurrency,
         ahead_max: config.limits.webhook_topic_pending_max,
+        topics_max: config.limits.webhook_topics_max,
     };
     let driver = Driver {
         name: link.webhook,
@@ -179,25 +186,34 @@ fn start_one(
         acknowledge_at: Instant::now(),
         stop_by: None,
     };
-    let thread = spawn("hook", it, move || driver.run())?;
-    spawn("read", it, move || reader.run())?;
+    let (ending, ended) = channel();
+    let drive = move || {
+        driver.run();
+        drop(ending);
+    };
+    spawn(supervisor, "hook", it, Supervision::Awaited, drive)?;
+    spawn(supervisor, "read", it, Supervision::Unawaited, move || reader.run())?;
     tracing::info!(webhook = %it.name, topics = it.topics.len(), "posting");
-    Ok(Running { inputs, thread })
+    Ok(Running { inputs, ended })
 }
 
-/// Threads are left to themselves: each ends when nobody listens to it any more.
+/// All but the driver are left to themselves: each ends when nobody listens to it any more.
 fn spawn(
+    supervisor: &Supervisor,
     what: &str,
     it: &WebhookConfig,
+    supervision: Supervision,
     run: impl FnOnce() + Send + 'static,
-) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(format!("{what} {}", it.name)).spawn(run)
+) -> std::io::Result<()> {
+    supervisor.spawn(&format!("{what}-{}", it.name), supervision, run)?;
+    Ok(())
 }
 
 #[derive(Debug)]
 struct Running {
     inputs: Sender<Input>,
-    thread: JoinHandle<()>,
+    /// Nothing comes: it closes when the driver has ended.
+    ended: Receiver<()>,
 }
 
 /// The webhooks of a server that runs.
@@ -214,9 +230,10 @@ impl Webhooks {
             // It has ended already if its endpoint was gone.
             let _ = running.inputs.send(Input::Stop);
         }
+        let until = Instant::now() + STOP_MAX + LATE_MAX;
         for running in self.all {
-            // One that panicked has said so.
-            let _ = running.thread.join();
+            // The server names one that is late.
+            let _ = running.ended.recv_timeout(until.saturating_duration_since(Instant::now()));
         }
     }
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate import Client, ConnectionChange, ConnectionTimes, Gap, Publication, Resumed, Subscription, TidegateError
 
-SHORT = ConnectionTimes(first_ms=20, last_ms=100)
+SHORT = ConnectionTimes(first_ms=20, last_ms=100, full_ms=500)
 
 
 def client_of(url: str | Sequence[str], **options: Any) -> Client:

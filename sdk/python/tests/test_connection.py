@@ -10,6 +10,7 @@ import pytest
 from tidegate import ConnectionChange, ConnectionTimes, TidegateError
 from tidegate.backoff import pause_ms
 from tidegate.connection import Action, Close, Connection, ConnectionOptions, FetchToken, Open, Send
+from tidegate.protocol import FEATURES
 
 TIMES = ConnectionTimes()
 NO_CODE = 4904
@@ -82,7 +83,8 @@ def test_the_way_up() -> None:
     assert driven.did() == ["opening", "open ws://a"]
     driven.open()
     assert driven.did() == ["greeting", "send hello"]
-    assert driven.sent == [{"type": "hello", "id": 1, "batch": True, "fragments": True, "client": "desk"}]
+    asks = {"batch": True, "fragments": True, "features": FEATURES}
+    assert driven.sent == [{"type": "hello", "id": 1, **asks, "client": "desk"}]
     driven.hear(type="welcome", id=1)
     assert driven.did() == ["connected"]
     driven.connection.start(0)
@@ -292,3 +294,32 @@ def test_a_session_that_ended_is_opened_again_at_once_at_the_same_node(code: int
     driven.hear(type="closing", code=code, error="")
     assert driven.did() == ["close", f"waiting 0 ms ({code})"]
     assert driven.wake(0) == ["opening", "open ws://a"]
+
+
+def test_a_token_that_never_comes_is_given_up_and_asked_for_again() -> None:
+    """99: it stayed `authorizing` for ever."""
+    driven = Driven(has_tokens=True)
+    assert driven.did() == ["authorizing", "fetch token"]
+    assert driven.connection.wake_at == TIMES.token_ms
+    assert driven.wake(TIMES.token_ms) == ["waiting 250 ms (4904)"]
+    assert driven.wake(TIMES.token_ms + 250) == ["authorizing", "fetch token"]
+
+
+def test_a_nudge_asks_for_a_token_again_and_the_old_one_comes_too_late() -> None:
+    driven = Driven(has_tokens=True)
+    driven.did()
+    old = driven.serial
+    driven.connection.nudge(1)
+    assert driven.did() == ["authorizing", "fetch token"]
+    driven.connection.handle_token(old, "late", 2)
+    assert driven.did() == []
+    driven.connection.handle_token(driven.serial, "t", 2)
+    assert driven.did() == ["opening", "open ws://a"]
+
+
+def test_how_long_the_server_wants_nobody_to_come_back_is_obeyed() -> None:
+    """102: `Retry-After` was ignored."""
+    driven = Driven()
+    driven.did()
+    driven.connection.handle_close(driven.serial, 4113, "because", 0, 60_000)
+    assert driven.did() == ["close", "waiting 75000 ms (4113)"]

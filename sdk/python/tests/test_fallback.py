@@ -49,7 +49,10 @@ class Heard:
     def handle_text(self, text: str) -> None:
         self.told.append(text)
 
-    def handle_close(self, code: int | None, text: str) -> None:
+    async def wait_for_room(self) -> None:
+        pass
+
+    def handle_close(self, code: int | None, text: str, retry_after_ms: float = 0) -> None:
         self.told.append((code, text))
 
 

@@ -14,6 +14,7 @@ from cable import Cable
 from helpers import Heard, client_of, enters, errors_of, never, until
 from server import Server
 from tidegate import TransportName
+from tidegate.carrier import retry_after_ms
 from tidegate.http import http_url
 from tidegate.sse import EventReader
 
@@ -46,6 +47,29 @@ def test_the_address_is_told_from_that_of_the_web_socket(address: str, url: str)
 def test_an_address_that_does_not_tell_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="cannot connect to"):
         http_url(address, "/sse")
+
+
+@pytest.mark.parametrize(
+    ("value", "pause"),
+    [(None, 0), ("7", 7_000), ("soon", 0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("Fri, 31 Dec 9999 23:59:59 GMT", 1e9)],
+)
+def test_how_long_to_stay_away_is_told_in_seconds_or_as_a_date(value: str | None, pause: float) -> None:
+    assert min(retry_after_ms(value), 1e9) == pause
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse", "poll"])
+async def test_a_refusal_says_how_long_to_stay_away_over_every_transport(transport: TransportName) -> None:
+    async def answer(writer: asyncio.StreamWriter, head: str, body: bytes) -> None:
+        text = b'{"code":4113,"error":"too many"}'
+        head = f"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 60\r\nContent-Length: {len(text)}\r\n\r\n"
+        writer.write(head.encode() + text)
+
+    async with http_server(answer) as address:
+        async with client_of(address, transports=[transport]) as client:
+            pauses: list[float] = []
+            client.on("state", lambda change: pauses.append(change.retry_in_ms) if change.retry_in_ms else None)
+            await until(lambda: bool(pauses))
+            assert 60_000 <= pauses[0] <= 75_000
 
 
 Answer = Callable[[asyncio.StreamWriter, str, bytes], Awaitable[None]]

@@ -14,6 +14,7 @@ from helpers import line
 from tidegate import ConnectionTimes, Lag, SubscriptionChange
 from tidegate.canonical import canonical
 from tidegate.subscriptions import ReadOptions, Subscriptions
+from tidegate.tracker import Placed
 
 Wire = dict[str, Any]
 
@@ -41,6 +42,8 @@ class Driven:
         lines = []
         while (news := self.machine.poll_news()) is not None:
             what = news.what
+            if isinstance(what, Placed):
+                continue
             if isinstance(what, SubscriptionChange):
                 lines.append(f"{news.of} {what.state}" + (f" ({what.error.code})" if what.error else ""))
             else:
@@ -53,6 +56,14 @@ class Driven:
         self.answer(*topics)
         self.news()
         return index
+
+    def settled(self) -> list[Wire]:
+        """The commands other than pings, once pings were answered."""
+        polled: list[Wire] = []
+        while commands := self.commands():
+            polled += [command for command in commands if command["type"] != "ping"]
+            self.hear(*({"type": "pong", "id": each["id"]} for each in commands if each["type"] == "ping"))
+        return polled
 
     def answer(self, *topics: Wire) -> None:
         """Answers the newest command."""
@@ -416,6 +427,251 @@ def test_after_a_break_each_asks_for_the_earliest_place_that_any_of_them_needs()
     driven.hear(publication("a", 4))
     driven.breaks()
     assert [command["positions"] for command in driven.commands()] == [{"a": place(4)}, {"a": place(4)}]
+
+
+def test_a_new_numbering_is_taken_by_all_who_read_the_topic_whoever_asked() -> None:
+    """91: the other one dropped the new publications as repetitions, and told the rest under the old epoch."""
+    driven = Driven()
+    driven.live(["a/+"])
+    driven.hear({"type": "topic", **at("a/x", 9, 9)})
+    driven.machine.add(["a/x"], ReadOptions())
+    [asked] = driven.settled()
+    driven.hear({"type": "subscribed", "id": asked["id"], "selectors": ["a/x"], "topics": [at("a/x", 9, 9)]})
+    again = [{**at("a/x", 1, 0, recovered=False), "epoch": "e2"}, {**at("a/x", 9, 0, recovered=False), "epoch": "e3"}]
+    for topic in again:
+        driven.breaks()
+        pattern, plain = driven.commands()
+        driven.hear({"type": "subscribed", "id": pattern["id"], "selectors": ["a/+"], "topics": []})
+        driven.hear({"type": "subscribed", "id": plain["id"], "selectors": ["a/x"], "topics": [topic]})
+        driven.hear(publication("a/x", 1))
+        assert sorted(line for line in driven.news() if "update" in line or "gap" in line) == [
+            "0 gap a/x ..0 epoch",
+            "0 update a/x 1 1",
+            "1 gap a/x ..0 epoch",
+            "1 update a/x 1 1",
+        ]
+    assert driven.machine.positions(0) == {"a/x": {"epoch": "e3", "sequence": 1}}
+
+
+def test_an_answer_that_nobody_waits_for_any_more_says_all_the_same_where_the_topic_is_read() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 9, 9))
+    other = driven.machine.add(["a"], ReadOptions(start="now"))
+    [asked] = driven.commands()
+    driven.machine.remove(other)
+    driven.hear({"type": "subscribed", "id": asked["id"], "selectors": ["a"], "topics": [{**at("a", 0, 0), "epoch": "e2"}]})
+    driven.hear(publication("a", 1))
+    assert [line for line in driven.news() if line.startswith("0")] == ["0 gap a ..0 epoch", "0 update a 1 1"]
+
+
+@pytest.mark.parametrize("late", ["publication", "gap"])
+def test_one_that_goes_on_from_a_position_takes_nothing_before_its_topic_is_described(late: str) -> None:
+    """92: what was meant for another moved its place from 40 to 101, and 41 to 100 were lost."""
+    driven = Driven()
+    driven.live(["#"])
+    driven.hear({"type": "topic", **at("a/x", 100, 100)})
+    driven.machine.add(["a/+"], ReadOptions(positions={"a/x": {"epoch": "e1", "sequence": 40}}))
+    [asked] = driven.settled()
+    assert asked["positions"] == {"a/x": place(40)}
+    driven.hear({"type": "subscribed", "id": asked["id"], "selectors": ["a/+"], "topics": []})
+    driven.hear(publication("a/x", 101) if late == "publication" else gap("a/x", 101))
+    driven.hear({"type": "topic", **at("a/x", 101, 40, recovered=True)})
+    driven.hear(*(publication("a/x", number) for number in range(41, 103)))
+    updates = [line for line in driven.news() if line.startswith("1 ")]
+    assert [line for line in updates if "asked" not in line and "live" not in line] == ["1 resumed a/x whole, 61 missed"] + [f"1 update a/x {number} {number}" for number in range(41, 103)]
+
+
+def test_late_pieces_of_the_reading_before_do_not_stand_before_what_comes_first() -> None:
+    """92: the last piece of 101 came after the topic was described from 40."""
+    driven = Driven()
+    driven.live(["#"])
+    driven.hear({"type": "topic", **at("a/b", 100, 100)}, piece(101, 0, "abc"))
+    driven.machine.add(["a/+"], ReadOptions(positions={"a/b": {"epoch": "e1", "sequence": 99}}))
+    [asked] = driven.settled()
+    driven.hear({"type": "subscribed", "id": asked["id"], "selectors": ["a/+"], "topics": []})
+    driven.hear({"type": "topic", **at("a/b", 101, 99, recovered=True)}, piece(101, 3, "def"), publication("a/b", 100))
+    driven.hear(piece(101, 0, "abc"), piece(101, 3, "def"))
+    updates = [line for line in driven.news() if "update" in line]
+    assert updates == ["1 update a/b 100 100", '0 update a/b 101 "abcdef"', '1 update a/b 101 "abcdef"']
+
+
+def test_what_is_described_from_beyond_where_it_was_asked_for_is_a_gap() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 5, 5))
+    driven.breaks()
+    driven.answer(at("a", 9, 7))
+    assert driven.news()[1:] == ["0 resumed a whole, 4 missed", "0 gap a 6..7 history"]
+
+
+def test_what_is_left_of_those_that_overlap_is_asked_for_again_as_it_wants_to_be_read() -> None:
+    """93: the filter of one that had ended still went for the other."""
+    driven = Driven()
+    driven.live(["a/x"], at("a/x", 5, 5))
+    filtering = driven.live(["a/+"], filter="data > 7")
+    driven.hear({"type": "topic", **at("a/x", 5, 5)})
+    driven.news()
+    driven.machine.remove(filtering)
+    unsubscribe, again = driven.commands()
+    assert (unsubscribe["type"], unsubscribe["topics"]) == ("unsubscribe", ["a/+"])
+    assert again == {"type": "subscribe", "id": again["id"], "topics": ["a/x"], "from": "all", "positions": {"a/x": place(5)}}
+
+
+def test_what_is_left_is_asked_for_again_only_if_it_is_read_as_another_wanted() -> None:
+    def left(*manners: dict[str, Any], removed: int) -> list[list[str]]:
+        driven = Driven()
+        for selector, manner in zip(["a/x", "a/+", "b", "a/#"], manners, strict=False):
+            driven.live([selector], **manner)
+        driven.commands()
+        driven.machine.remove(removed)
+        return [command["topics"] for command in driven.commands() if command["type"] == "subscribe"]
+
+    plain: dict[str, Any] = {}
+    filtered = {"filter": "data > 7"}
+    assert left(plain, plain, filtered, removed=1) == []
+    assert left(plain, filtered, plain, removed=2) == []
+    assert left(plain, filtered, plain, removed=0) == []
+
+
+def test_a_bridge_between_two_leaves_each_as_it_wants_to_be_read() -> None:
+    driven = Driven()
+    driven.live(["a/x"], at("a/x", 5, 5), filter="data > 1")
+    driven.live(["a/y"], at("a/y", 5, 5), filter="data > 2")
+    bridge = driven.live(["a/x", "a/y"], at("a/x", 5, 5), at("a/y", 5, 5))
+    driven.live(["a/y"], at("a/y", 5, 5), filter="data > 3")
+    driven.machine.remove(bridge)
+    # The newest of all goes for `a/y` as before.
+    assert [(command["topics"], command["filter"]) for command in driven.commands()] == [(["a/x"], "data > 1")]
+
+
+def test_whoever_joins_gives_the_place_of_one_that_is_asked_for_and_has_read_nothing_yet() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 100, 100))
+    driven.machine.add(["a"], ReadOptions(positions={"a": {"epoch": "e1", "sequence": 40}}))
+    driven.machine.add(["a"], ReadOptions(start="now"))
+    assert [asked["positions"] for asked in driven.commands()] == [{"a": place(40)}] * 2
+
+
+def test_what_is_lost_for_another_moves_nobody_without_a_gap() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 13, 13))
+    driven.hear({"type": "topic", **at("a", 22, 18, recovered=False)}, gap("a", 18, reason="epoch"), publication("a", 19))
+    assert driven.news() == ["0 gap a 14..18 epoch", "0 update a 19 19"]
+
+
+def test_a_topic_that_came_into_being_meanwhile_is_read_from_where_the_older_ones_are() -> None:
+    """Who is asked for later gives no place of a topic that nobody knew: the server reads on from its snapshot."""
+    driven = Driven()
+    driven.live(["a/+"])
+    driven.machine.add(["#"], ReadOptions())
+    [asked] = driven.settled()
+    driven.hear({"type": "topic", **at("a/x", 0, 0)}, publication("a/x", 1))
+    driven.hear({"type": "subscribed", "id": asked["id"], "selectors": ["#"], "topics": []})
+    driven.hear({"type": "topic", **at("a/x", 5, 4)}, publication("a/x", 5), {"type": "topic", **at("a/y", 3, 2)})
+    [again] = driven.settled()
+    assert again["topics"] == ["a/+"]
+    assert again["positions"] == {"a/x": place(1), "a/y": place(0)}
+
+
+def test_what_is_described_for_another_before_the_answer_is_described_for_all_who_were_asked_for() -> None:
+    """The server puts what it is asked for at the same time together, and describes a topic once."""
+    driven = Driven()
+    driven.live(["a"], at("a", 9, 9))
+    driven.machine.add(["+"], ReadOptions(start="now"))
+    driven.hear({"type": "subscribed", "id": driven.settled()[0]["id"], "selectors": ["+"], "topics": []})
+    driven.hear({"type": "topic", **at("a", 9, 9, recovered=True)})
+    driven.breaks()
+    plain, pattern = driven.commands()
+    anew = {**at("a", 1, 0, recovered=False), "epoch": "e2"}
+    driven.hear({"type": "subscribed", "id": plain["id"], "selectors": ["a"], "topics": [anew]})
+    driven.hear({"type": "subscribed", "id": pattern["id"], "selectors": ["+"], "topics": []}, publication("a", 1))
+    assert [line for line in driven.news() if line.startswith("1 ")] == [
+        "1 live",
+        "1 resumed a not whole, 1 missed",
+        "1 gap a ..0 epoch",
+        "1 update a 1 1",
+    ]
+
+
+def test_what_was_described_before_the_answer_does_not_count_once_something_of_it_was_told() -> None:
+    driven = Driven()
+    driven.live(["a"], at("a", 9, 9))
+    driven.machine.add(["+"], ReadOptions(start="now"))
+    driven.hear({"type": "subscribed", "id": driven.settled()[0]["id"], "selectors": ["+"], "topics": []})
+    driven.hear({"type": "topic", **at("a", 9, 9, recovered=True)})
+    driven.breaks()
+    plain, pattern = driven.commands()
+    described = at("a", 11, 9, recovered=True)
+    driven.hear({"type": "subscribed", "id": plain["id"], "selectors": ["a"], "topics": [described]}, publication("a", 10))
+    driven.hear({"type": "subscribed", "id": pattern["id"], "selectors": ["+"], "topics": []}, publication("a", 11))
+    driven.hear({"type": "topic", **described}, publication("a", 10), publication("a", 11))
+    assert [line for line in driven.news() if line.startswith("1 update")] == ["1 update a 10 10", "1 update a 11 11"]
+
+
+def test_places_that_do_not_go_into_one_command_are_given_in_several() -> None:
+    """98: the first break ended the subscription with 4206."""
+    driven = Driven()
+    driven.live(["a/+"])
+    topics = [f"a/{number}" for number in range(3_000)]
+    driven.hear(*({"type": "topic", **at(topic, 5, 5)} for topic in topics))
+    driven.machine.handle_disconnect()
+    driven.machine.handle_connected(100_000)
+    given: dict[str, Wire] = {}
+    by_name: set[str] = set()
+    while commands := driven.settled():
+        for command in commands:
+            assert len(json.dumps(command)) <= 100_000
+            if command["type"] == "unsubscribe":
+                by_name -= set(command["topics"])
+                continue
+            given |= command["positions"]
+            plain = [topic for topic in command["topics"] if topic != "a/+"]
+            by_name |= set(plain)
+            if not plain:
+                driven.hear({"type": "subscribed", "id": command["id"], "selectors": [], "topics": []})
+                # All are read on; those whose place is not known yet from the beginning.
+                known = {topic: {"recovered": True} if topic in command["positions"] else {} for topic in topics}
+                driven.hear(*({"type": "topic", **at(topic, 6, 5 if more else 0, **more)} for topic, more in known.items()))
+                driven.hear(*(publication(topic, 6) for topic, more in known.items() if not more))
+            elif len(plain) > 500:
+                driven.hear({"type": "refused", "id": command["id"], "code": 4207, "error": "too many"})
+            else:
+                described = [at(topic, 6, 5, recovered=True) for topic in plain]
+                driven.hear({"type": "subscribed", "id": command["id"], "selectors": plain, "topics": described})
+    assert given == dict.fromkeys(topics, place(5)) and not by_name - set(plain)
+    driven.news()
+    driven.hear(*(publication(topic, 6) for topic in topics))
+    assert sorted(driven.news()) == sorted(f"0 update {topic} 6 6" for topic in topics)
+
+
+def test_a_numbering_that_others_were_told_of_before_the_answer_is_taken_with_it() -> None:
+    """A topic that another selects by name is not described again to a pattern."""
+    driven = Driven()
+    driven.live(["a"], at("a", 9, 9))
+    driven.machine.add(["+"], ReadOptions(start="now"))
+    driven.hear({"type": "subscribed", "id": driven.settled()[0]["id"], "selectors": ["+"], "topics": []})
+    driven.hear({"type": "topic", **at("a", 9, 9, recovered=True)})
+    driven.breaks()
+    plain, pattern = driven.commands()
+    anew = {**at("a", 0, 0, recovered=False), "epoch": "e2"}
+    driven.hear({"type": "subscribed", "id": plain["id"], "selectors": ["a"], "topics": [anew]})
+    driven.hear(gap("a", 0, epoch="e2", reason="epoch"))
+    driven.hear({"type": "subscribed", "id": pattern["id"], "selectors": ["+"], "topics": []}, publication("a", 1))
+    assert [line for line in driven.news() if line.startswith("1 ")][2:] == ["1 gap a ..0 epoch", "1 update a 1 1"]
+
+
+def test_who_is_read_to_from_beyond_its_place_asks_again_also_if_another_gave_that_place() -> None:
+    """A pattern that catches up is told of its topics one after the other: who was asked for before did not know."""
+    driven = Driven()
+    driven.live(["a/+"], start="all")
+    driven.machine.add(["a/x"], ReadOptions(positions={"a/x": {"epoch": "e1", "sequence": 90}}))
+    [asked] = driven.settled()
+    driven.hear({"type": "topic", **at("a/x", 99, 0)}, publication("a/x", 1))
+    described = at("a/x", 99, 90, recovered=True)
+    driven.hear({"type": "subscribed", "id": asked["id"], "selectors": ["a/x"], "topics": [described]})
+    driven.hear(publication("a/x", 91))
+    [again] = driven.settled()
+    assert (again["topics"], again["positions"]) == (["a/+"], {"a/x": place(1)})
+    assert [line for line in driven.news() if line.startswith("0 update")] == ["0 update a/x 1 1"]
 
 
 def delta(sequence: int, base: int, value: Any, patch: list[Wire], **more: Any) -> Wire:

@@ -2,8 +2,21 @@
 
 import type { OpenTransport, Transport } from "./transport.js";
 
+/** The first transport that gets through, if one does. `hello` makes the command that opens a session. */
+export async function firstThrough(
+  transports: readonly { readonly begin: OpenTransport }[],
+  url: string,
+  hello: () => object,
+  ms: number,
+): Promise<number | undefined> {
+  for (const [index, { begin }] of transports.entries()) {
+    if (await getsThrough(begin, url, JSON.stringify(hello()), ms)) return index;
+  }
+  return undefined;
+}
+
 /** Whether a session can be opened over a transport within that time. It is closed again. */
-export function getsThrough(begin: OpenTransport, url: string, hello: string, ms: number): Promise<boolean> {
+function getsThrough(begin: OpenTransport, url: string, hello: string, ms: number): Promise<boolean> {
   return new Promise((resolve) => {
     const end = (isThrough: boolean) => {
       clearTimeout(timer);

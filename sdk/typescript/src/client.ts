@@ -17,18 +17,21 @@ import type {
   PublishOptions,
   TokenProvider,
 } from "./options.js";
-import type { Event, Positions } from "./protocol.js";
-import { decodeMessage, decodePayload, encodePayload } from "./protocol.js";
-import type { AfterBreak, Outcome } from "./requests.js";
+import type { Command, Event, PayloadKind, Positions } from "./protocol.js";
+import { decodeMessage, decodePayload, encodePayload, featureOf } from "./protocol.js";
+import type { AfterBreak, Asked, Outcome } from "./requests.js";
 import { Requests } from "./requests.js";
 import type { Lag } from "./subscription.js";
 import { Subscription } from "./subscription.js";
 import type { ReadOptions, SubscriptionIndex } from "./subscriptions.js";
-import { Subscriptions } from "./subscriptions.js";
+import { ownPositions, Subscriptions } from "./subscriptions.js";
 import type { AnyTopics, PayloadOf } from "./topics.js";
 import { remember, remembered } from "./memory.js";
 import type { OpenTransport, Transport, TransportKind } from "./transport.js";
 import { byDefault } from "./transports.js";
+
+/** A command on its way. */
+type Sendable = Pick<Asked, "text" | "feature">;
 
 /** A transport that can be opened in this runtime. */
 type Usable = Pick<TransportKind, "name" | "isDoubtful"> & { readonly begin: OpenTransport };
@@ -37,8 +40,8 @@ type Usable = Pick<TransportKind, "name" | "isDoubtful"> & { readonly begin: Ope
 export interface Part {
   /** Whether leaving the connection for a better one costs nothing now. */
   readonly isIdle: boolean;
-  handleConnected(): void;
-  handleDisconnect(): void;
+  handleConnected(messageBytesMax: number): void;
+  handleDisconnect(now: number): void;
   /** Takes an event; answers whether it was for this part. */
   handleEvent(event: Event): boolean;
 }
@@ -51,6 +54,9 @@ export interface Seat {
   tell(command: object): void;
   readonly report: (error: unknown) => void;
 }
+
+/** How much may come, in characters, while a loop does not keep up and the transport cannot be held up. */
+const KEPT_LENGTH_MAX = 1 << 26;
 
 interface Waiting<Answer> {
   /** Takes an answer before the last. */
@@ -91,6 +97,11 @@ export class Client<Topics extends object = AnyTopics> {
   #timer: { readonly at: number; readonly id: ReturnType<typeof setTimeout> } | undefined;
   #wasConnected = false;
   #messageBytesMax = Infinity;
+  /** Those whose loops do not keep up; how much came since there are any; whether nothing is read until they do. */
+  readonly #behind = new Set<Subscription>();
+  #keptLength = 0;
+  #isHeld = false;
+  #features: readonly string[] | undefined;
   #isDriving = false;
   #lastId = 0;
 
@@ -103,7 +114,7 @@ export class Client<Topics extends object = AnyTopics> {
     const urls = typeof url === "string" ? [url] : [...url];
     if (urls.length === 0) throw new TypeError("cannot connect: there is no address; give at least one");
     urls.forEach((each) => new URL(each));
-    const { token, name, bytesPerSecond, messagesPerSecond, deltas, transport, queueMax = 1_000, resendMs = 240_000 } = options;
+    const { token, deltas, transport, queueMax = 1_000, resendMs = 240_000 } = options;
     const times = { ...defaultTimes };
     for (const key of Object.keys(times) as (keyof ConnectionTimes)[]) times[key] = options[key] ?? times[key];
     const nextId = () => (this.#lastId += 1);
@@ -116,14 +127,12 @@ export class Client<Topics extends object = AnyTopics> {
     this.#times = times;
     this.#provider = typeof token === "function" ? token : undefined;
     this.#connection = new Connection({
+      ...options,
       urls,
       transports: this.#transports,
       ladder,
       hasTokens: this.#provider !== undefined,
       token: typeof token === "string" ? token : undefined,
-      name,
-      bytesPerSecond,
-      messagesPerSecond,
       times,
       random,
       nextId,
@@ -170,15 +179,10 @@ export class Client<Topics extends object = AnyTopics> {
     signal?.throwIfAborted();
     this.#begin();
     if (this.#connection.state === "connected") return;
-    let waiting: Waiting<void> | undefined;
-    const answer = new Promise<void>((resolve, reject) => (waiting = { resolve, reject }));
-    this.#awaitingReady.add(waiting!);
-    const abort = () => {
-      this.#awaitingReady.delete(waiting!);
-      waiting!.reject(signal?.reason);
-    };
-    signal?.addEventListener("abort", abort);
-    await answer.finally(() => signal?.removeEventListener("abort", abort));
+    await abortable<void>(signal, (waiting) => {
+      this.#awaitingReady.add(waiting);
+      return () => this.#awaitingReady.delete(waiting);
+    });
   }
 
   /** Tries to connect now, instead of after a pause; or finds out whether the connection still works. */
@@ -193,6 +197,7 @@ export class Client<Topics extends object = AnyTopics> {
     this.#stopped = error;
     this.#connection.stop();
     this.#subscriptions.removeAll();
+    this.#handles.forEach((handle) => handle.end());
     this.#failWaiting(error);
     this.#unwatch?.();
     this.#unwatch = undefined;
@@ -219,13 +224,17 @@ export class Client<Topics extends object = AnyTopics> {
     const unsubscribe = () => {
       this.#subscriptions.remove(index);
       // Told directly: what waits to be told must not be any more.
-      this.#end(index);
+      this.#handles.get(index)?.end();
+      this.#handles.delete(index);
       this.#drive();
     };
-    const handle = new Subscription<PayloadOf<Topics, Selector>>(list, {
-      positions: () => this.#subscriptions.positions(index),
+    const handle = new Subscription<PayloadOf<Topics, Selector>>(list, ownPositions(list, read), {
       stopped: () => (this.#connection.state === "stopped" ? this.#stopped : undefined),
       unsubscribe,
+      handleCaughtUp: () => {
+        this.#behind.delete(handle as unknown as Subscription);
+        this.#drive();
+      },
       report: this.#report,
     });
     this.#handles.set(index, handle as unknown as Subscription);
@@ -246,8 +255,8 @@ export class Client<Topics extends object = AnyTopics> {
   ): Promise<Published> {
     const command = { type: "publish", topic, key, expect, ...encodePayload(data, kind) };
     const afterBreak = key === undefined ? "fail" : "ask-again-while-remembered";
-    const event = (await this.#ask(command, afterBreak, signal)) as Event & { type: "published" };
-    return { topic: event.topic, epoch: event.epoch, sequence: event.sequence, level: event.level };
+    const { epoch, sequence, level } = (await this.#ask(command, afterBreak, signal)) as Event & { type: "published" };
+    return { topic, epoch, sequence, level };
   }
 
   /** A page of what is kept of one topic. */
@@ -256,12 +265,14 @@ export class Client<Topics extends object = AnyTopics> {
     { signal, ...page }: HistoryOptions = {},
   ): Promise<HistoryPage<PayloadOf<Topics, Topic>>> {
     const command = { type: "history", topic, ...page };
-    const event = (await this.#ask(command, "ask-again", signal)) as Event & { type: "history" };
-    const publications = event.publications.map(({ sequence, time_ms, ...payload }) => {
-      const { kind, data } = decodePayload(payload);
-      return { sequence, timeMs: time_ms, kind, data: data as PayloadOf<Topics, Topic> };
-    });
-    return { topic: event.topic, epoch: event.epoch, head: event.head, start: event.start, publications };
+    const answer = (await this.#ask(command, "ask-again", signal)) as Event & { type: "history" };
+    const { epoch, head, start } = answer;
+    const publications = answer.publications.map(({ sequence, time_ms, ...payload }) => ({
+      sequence,
+      timeMs: time_ms,
+      ...(decodePayload(payload) as { kind: PayloadKind; data: PayloadOf<Topics, Topic> }),
+    }));
+    return { topic, epoch, head, start, publications };
   }
 
   /** Tells the server how far the durable subscriber `name` came; resolves once that is on disk. */
@@ -283,7 +294,7 @@ export class Client<Topics extends object = AnyTopics> {
       ask: (...asked) => this.#ask(...asked),
       tell: (command) => {
         if (this.state !== "connected") return;
-        this.#sendOrRefuse(JSON.stringify(command));
+        this.#sendOrRefuse({ text: JSON.stringify(command) });
         this.#drive();
       },
       report: this.#report,
@@ -306,20 +317,16 @@ export class Client<Topics extends object = AnyTopics> {
     this.#begin();
     const id = (this.#lastId += 1);
     const text = JSON.stringify({ id, ...command });
-    this.#requests.add({ id, text, afterBreak });
-    const answer = new Promise<Event>((resolve, reject) => this.#waiting.set(id, { more, resolve, reject }));
-    const abort = () => {
-      this.#requests.remove(id);
-      this.#waiting.get(id)?.reject(signal?.reason);
-      this.#waiting.delete(id);
-    };
-    signal?.addEventListener("abort", abort);
+    this.#requests.add({ id, text, afterBreak, feature: featureOf(command) });
+    const answer = abortable<Event>(signal, (waiting) => {
+      this.#waiting.set(id, { more, ...waiting });
+      return () => {
+        this.#requests.remove(id);
+        this.#waiting.delete(id);
+      };
+    });
     this.#drive();
-    try {
-      return await answer;
-    } finally {
-      signal?.removeEventListener("abort", abort);
-    }
+    return answer;
   }
 
   /** Does all that there is to do. Handlers may call anything: what they cause is done here too, afterwards. */
@@ -331,7 +338,17 @@ export class Client<Topics extends object = AnyTopics> {
     } finally {
       this.#isDriving = false;
     }
+    this.#hold();
     this.#setTimer();
+  }
+
+  /** Reads no more while somebody is behind; but who waits for an answer may wait for it before reading on. */
+  #hold(): void {
+    if (this.#behind.size === 0) this.#keptLength = 0;
+    const isHeld = this.#behind.size > 0 && this.#waiting.size === 0 && this.state === "connected";
+    if (isHeld === this.#isHeld) return;
+    this.#isHeld = isHeld;
+    this.#transport?.hold?.(isHeld);
   }
 
   #step(): boolean {
@@ -339,13 +356,15 @@ export class Client<Topics extends object = AnyTopics> {
     if (action) return (this.#perform(action), true);
     if (this.#connection.state === "connected") {
       const command = this.#subscriptions.pollCommand();
-      const text = command ? JSON.stringify(command) : this.#wantsChange ? undefined : this.#requests.pollText(now());
-      if (text) return (this.#sendOrRefuse(text), true);
+      const asked = command ? this.#asked(command) : this.#wantsChange ? undefined : this.#requests.pollAsked(now());
+      if (asked) return (this.#sendOrRefuse(asked), true);
       if (this.#wantsChange && [this.#requests, ...this.#parts].every(({ isIdle }) => isIdle)) return (this.#change(), true);
     }
     const news = this.#subscriptions.pollNews();
     if (news) {
-      this.#handles.get(news.of)?.handleNews(news);
+      const handle = this.#handles.get(news.of);
+      handle?.handleNews(news);
+      if (handle?.isBehind) this.#behind.add(handle);
       if ("state" in news && news.state === "ended") this.#handles.delete(news.of);
       return true;
     }
@@ -376,23 +395,35 @@ export class Client<Topics extends object = AnyTopics> {
     }
   }
 
-  /** Sends a command, unless the server would close the connection for its size. */
-  #sendOrRefuse(text: string): void {
+  #lacks(feature: string | undefined): boolean {
+    return feature !== undefined && this.#features?.includes(feature) === false;
+  }
+
+  #asked(command: Command): Sendable {
+    // Without deltas all is told whole.
+    const sent = this.#lacks("deltas") ? { ...command, delta: undefined } : command;
+    return { text: JSON.stringify(sent), feature: featureOf(command) };
+  }
+
+  /** Sends a command, unless the server would close the connection for its size, or cannot carry it out. */
+  #sendOrRefuse({ text, feature }: Sendable): void {
     const max = this.#messageBytesMax;
     // A character has at most three bytes: mostly there is nothing to count.
     const bytes = text.length * 3 > max ? new TextEncoder().encode(text).length : 0;
-    if (bytes <= max) return this.#send(text);
+    const lacks = this.#lacks(feature);
+    if (bytes <= max && !lacks) return this.#send(text);
     const { id } = JSON.parse(text) as { id?: number };
-    const error =
-      `cannot send ${bytes} bytes in a message: the server takes ${max}; send less, or raise its message_bytes_max`;
-    this.#handleEvent({ type: "refused", id, code: 4206, error });
+    const why = lacks
+      ? `the server has no ${feature}; use one that has`
+      : `it has ${bytes} bytes, and the server takes ${max}; send less, or raise its message_bytes_max`;
+    this.#handleEvent({ type: "refused", id, code: lacks ? 4236 : 4206, error: `cannot send this: ${why}` });
   }
 
   #send(text: string): void {
     try {
       this.#transport?.send(text);
     } catch (error) {
-      this.#connection.handleClose(this.#serial, { text: `cannot send: ${String(error)}` }, now());
+      this.#connection.handleClose(this.#serial, { text: `cannot send: ${error}` }, now());
     }
   }
 
@@ -401,7 +432,7 @@ export class Client<Topics extends object = AnyTopics> {
     this.#serial = serial;
     this.#url = url;
     this.#using = using;
-    this.#wantsChange = false;
+    this.#wantsChange = this.#isHeld = false;
     const take = (input: () => void) => {
       input();
       this.#drive();
@@ -413,7 +444,7 @@ export class Client<Topics extends object = AnyTopics> {
         handleClose: (reason) => take(() => connection.handleClose(serial, reason, now())),
       });
     } catch (error) {
-      connection.handleClose(serial, { text: `cannot open ${url}: ${String(error)}` }, now());
+      connection.handleClose(serial, { text: `cannot open ${url}: ${error}` }, now());
     }
   }
 
@@ -421,19 +452,25 @@ export class Client<Topics extends object = AnyTopics> {
     const connection = this.#connection;
     if (!connection.isCurrent(serial)) return;
     connection.handleHeard(serial, now());
+    if (this.#behind.size > 0 && (this.#keptLength += text.length) > KEPT_LENGTH_MAX) {
+      this.#behind.forEach((handle) => handle.overflow());
+    }
     try {
       for (const event of decodeMessage(text, this.#subscriptions.sources)) {
         if (!connection.isCurrent(serial)) return;
         this.#handleEvent(event);
       }
     } catch (error) {
-      const why = `cannot read what the server sent: ${String(error)}; check that the address is a Tidegate server's`;
+      const why = `cannot read what the server sent: ${error}; check that the address is a Tidegate server's`;
       connection.handleClose(serial, { text: why }, now());
     }
   }
 
   #handleEvent(event: Event): void {
-    if (event.type === "welcome") this.#messageBytesMax = event.limits?.message_bytes_max ?? Infinity;
+    if (event.type === "welcome") {
+      this.#messageBytesMax = event.limits?.message_bytes_max ?? Infinity;
+      this.#features = event.features;
+    }
     if (this.#connection.handleEvent(event, now()) || this.#requests.handleEvent(event)) return;
     if (this.#parts.some((part) => part.handleEvent(event))) return;
     this.#subscriptions.handleEvent(event, now());
@@ -447,30 +484,27 @@ export class Client<Topics extends object = AnyTopics> {
       const token = await this.#provider?.({ refused, signal });
       this.#connection.handleToken(serial, token, now());
     } catch (cause) {
-      const text = `cannot get a token: ${String(cause)}; check what the \`token\` option calls`;
+      const text = `cannot get a token: ${cause}; check what the \`token\` option calls`;
       const error = cause instanceof TidegateError ? cause : new TidegateError(LocalCode.Unreachable, text, { cause });
       this.#connection.handleTokenFailed(serial, error, now());
     }
     this.#drive();
   }
 
-  #handleState({ state, error, retryInMs }: ConnectionAction & { do: "tell" }): void {
+  #handleState({ do: _, ...told }: ConnectionAction & { do: "tell" }): void {
+    const { state, error } = told;
     if (state === "connected") {
       this.#handleTransport(this.#using!.name);
-      this.#subscriptions.handleConnected();
-      this.#requests.handleConnected();
-      this.#parts.forEach((part) => part.handleConnected());
+      [this.#subscriptions, this.#requests, ...this.#parts].forEach((part) => part.handleConnected(this.#messageBytesMax));
       this.#awaitingReady.forEach((waiting) => waiting.resolve(undefined));
       this.#awaitingReady.clear();
     } else if (this.#wasConnected) {
-      this.#subscriptions.handleDisconnect();
-      this.#requests.handleDisconnect(now());
-      this.#parts.forEach((part) => part.handleDisconnect());
+      [this.#subscriptions, this.#requests, ...this.#parts].forEach((part) => part.handleDisconnect(now()));
     }
     this.#wasConnected = state === "connected";
     if (state === "idle" || state === "stopped") this.#tokenWanted?.abort();
     const wasAwaited = state === "stopped" && this.#giveUp(error!);
-    this.#emitter.emit("state", { state, ...(error && { error }), ...(retryInMs !== undefined && { retryInMs }) });
+    this.#emitter.emit("state", told);
     if (state === "stopped" && !wasAwaited) this.#report(error);
   }
 
@@ -488,14 +522,13 @@ export class Client<Topics extends object = AnyTopics> {
     const [url, using] = [this.#url, this.#using!];
     const better = this.#transports.slice(0, this.#transports.indexOf(using));
     let found: number | undefined;
-    // Who falls back has loaded this already.
-    const { getsThrough } = await import("./http-transports.js");
-    for (const [index, { begin }] of better.entries()) {
-      const hello = JSON.stringify(this.#connection.hello());
-      if (await getsThrough(begin, url, hello, this.#times.fallbackMs)) {
-        found = index;
-        break;
-      }
+    try {
+      // Who falls back has loaded this already, unless its transports were given.
+      const { firstThrough } = await import("./http-transports.js");
+      found = await firstThrough(better, url, () => this.#connection.hello(), this.#times.fallbackMs);
+    } catch (cause) {
+      const text = `cannot look for a better transport: ${cause}; check that all files of the SDK are served`;
+      this.#report(new TidegateError(LocalCode.Unreachable, text, { cause }));
     }
     this.#isChecking = false;
     // Meanwhile it may have gone elsewhere by itself.
@@ -514,9 +547,8 @@ export class Client<Topics extends object = AnyTopics> {
   /** Ends all waiting, because there will be no connection; answers whether anybody waited. */
   #giveUp(error: TidegateError): boolean {
     if (this.#connection.state === "stopped") this.#stopped = error;
-    const wasWaitedFor = this.#failWaiting(error);
-    const wasRead = [...this.#handles.values()].map((handle) => handle.interrupt(error));
-    return wasWaitedFor || wasRead.includes(true);
+    const wereRead = [...this.#handles.values()].map((handle) => handle.interrupt(error));
+    return this.#failWaiting(error) || wereRead.includes(true);
   }
 
   #failWaiting(error: TidegateError): boolean {
@@ -535,11 +567,6 @@ export class Client<Topics extends object = AnyTopics> {
     else waiting?.resolve(outcome.event);
   }
 
-  #end(index: SubscriptionIndex): void {
-    this.#handles.get(index)?.handleNews({ of: index, state: "ended" });
-    this.#handles.delete(index);
-  }
-
   /** Tells what nobody else takes care of. Without an `error` handler it is thrown, so that it is seen. */
   readonly #report = (error: unknown): void => {
     if (this.#emitter.has("error")) this.#emitter.emit("error", error);
@@ -548,19 +575,20 @@ export class Client<Topics extends object = AnyTopics> {
 
   #setTimer(): void {
     const checkAt = this.state === "connected" && !this.#isChecking ? this.#ladder.checkAt : undefined;
-    const times = [this.#connection.wakeAt, this.#subscriptions.wakeAt, checkAt].filter((at) => at !== undefined);
-    const at = times.length > 0 ? Math.min(...times) : undefined;
+    const at = Math.min(...[this.#connection.wakeAt, this.#subscriptions.wakeAt, checkAt].map((each) => each ?? Infinity));
     // One that fires too early only looks again: cheaper than a new one for every message.
-    if (at !== undefined && this.#timer !== undefined && this.#timer.at <= at) return;
+    if (at < Infinity && this.#timer && this.#timer.at <= at) return;
     clearTimeout(this.#timer?.id);
     const wake = () => {
       this.#timer = undefined;
+      // Who does not listen does not say that nothing was said.
+      if (this.#isHeld) this.#connection.handleHeard(this.#serial, now());
       this.#connection.handleWake(now());
       this.#subscriptions.handleWake(now());
       if ((this.#ladder.checkAt ?? Infinity) <= now()) void this.#check();
       this.#drive();
     };
-    this.#timer = at === undefined ? undefined : { at, id: setTimeout(wake, Math.max(0, at - now())) };
+    this.#timer = at < Infinity ? { at, id: setTimeout(wake, Math.max(0, at - now())) } : undefined;
   }
 }
 
@@ -574,6 +602,23 @@ function usable({ transports = byDefault, WebSocket }: ClientOptions): readonly 
   if (found.length > 0) return found;
   const text = 'cannot connect: this runtime has no WebSocket; pass `ws` as the option `WebSocket`, or allow "sse"';
   throw new TidegateError(LocalCode.Misused, text);
+}
+
+/** Waits for what `begin` begins, or until `signal` is aborted: then the function that it answered ends it. */
+async function abortable<T>(signal: AbortSignal | undefined, begin: (waiting: Waiting<T>) => () => void): Promise<T> {
+  let abort = () => {};
+  try {
+    return await new Promise<T>((resolve, reject) => {
+      const end = begin({ resolve, reject });
+      abort = () => {
+        end();
+        reject(signal!.reason);
+      };
+      signal?.addEventListener("abort", abort);
+    });
+  } finally {
+    signal?.removeEventListener("abort", abort);
+  }
 }
 
 /** A clock that never goes back, in milliseconds. */

@@ -6,9 +6,10 @@
 
 import type { Pauses } from "./backoff.js";
 import { pauseMs } from "./backoff.js";
-import { LocalCode, TidegateError } from "./errors.js";
+import { adviceOf, LocalCode, TidegateError } from "./errors.js";
 import type { Ladder } from "./ladder.js";
 import type { Command, Event } from "./protocol.js";
+import type { CloseReason } from "./transport.js";
 
 /**
  * What a connection is at.
@@ -46,6 +47,8 @@ export interface ConnectionTimes extends Pauses {
   readonly fallbackMs: number;
   /** How long after falling back a better transport is looked at; then less and less often. Default 30,000. */
   readonly checkMs: number;
+  /** How long the token provider may take. Default 30,000. */
+  readonly tokenMs: number;
   /** Silence after which the server is pinged. Default 25,000. */
   readonly silenceMs: number;
   /** How long the answer to that may take. Default 10,000. */
@@ -61,6 +64,7 @@ export const defaultTimes: ConnectionTimes = {
   openMs: 10_000,
   fallbackMs: 5_000,
   checkMs: 30_000,
+  tokenMs: 30_000,
   silenceMs: 25_000,
   answerMs: 10_000,
   stableMs: 5_000,
@@ -78,7 +82,7 @@ export interface ConnectionOptions {
   /** The token, if it is known from the start and there is nobody to ask for another. */
   readonly token?: string | undefined;
   /** The client's own name, for the server's logs. */
-  readonly name: string | undefined;
+  readonly name?: string | undefined;
   /** What the server may send at most. */
   readonly bytesPerSecond?: number | undefined;
   readonly messagesPerSecond?: number | undefined;
@@ -143,7 +147,7 @@ export class Connection {
 
   /** Takes the token that was asked for. */
   handleToken(serial: number, token: string | undefined, now: number): void {
-    if (serial !== this.#serial || this.#state !== "authorizing") return;
+    if (!this.#isAt(serial, "authorizing")) return;
     this.#token = token;
     this.#needsToken = false;
     this.#open(now);
@@ -151,14 +155,14 @@ export class Connection {
 
   /** Notes that there was no token to be had. An error with a code is obeyed like the server's. */
   handleTokenFailed(serial: number, error: TidegateError, now: number): void {
-    if (serial !== this.#serial || this.#state !== "authorizing") return;
+    if (!this.#isAt(serial, "authorizing")) return;
     if (error.advice === "change-first" || error.advice === "authenticate-first") this.#giveUp(error);
     else this.#retry(error, 0, now);
   }
 
   /** Notes that the transport is open. */
   handleOpen(serial: number, now: number): void {
-    if (serial !== this.#serial || this.#state !== "opening") return;
+    if (!this.#isAt(serial, "opening")) return;
     const command = this.hello();
     this.#askedAs = command.id;
     this.#enter("greeting");
@@ -189,11 +193,11 @@ export class Connection {
   }
 
   /** Notes that the transport is closed, with the server's code if it gave one. */
-  handleClose(serial: number, reason: { code?: number; text: string }, now: number): void {
+  handleClose(serial: number, reason: CloseReason, now: number): void {
     if (!this.isCurrent(serial)) return;
-    const isOurs = reason.code !== undefined && reason.code >= 4000 && reason.code < 4400;
+    const isOurs = adviceOf(reason.code ?? 0) !== "local";
     const code = isOurs ? reason.code! : LocalCode.Unreachable;
-    this.#handleBreak(new TidegateError(code, reason.text), 0, now);
+    this.#handleBreak(new TidegateError(code, reason.text), reason.retryAfterMs ?? 0, now);
   }
 
   /** Whether what the transport with this serial tells still matters. */
@@ -203,7 +207,7 @@ export class Connection {
 
   /** Notes that the server was heard. */
   handleHeard(serial: number, now: number): void {
-    if (serial !== this.#serial || this.#state !== "connected") return;
+    if (!this.#isAt(serial, "connected")) return;
     this.#handleWorking(now);
     const { silenceMs, answerMs } = this.#options.times;
     this.#dueAt = now + (this.#askedAs === undefined ? silenceMs : answerMs);
@@ -244,6 +248,10 @@ export class Connection {
     if (this.#dueAt === undefined || now < this.#dueAt) return;
     if (this.#state === "waiting") return this.#begin(now);
     if (this.#state === "connected" && this.#askedAs === undefined) return this.#ping(now);
+    if (this.#state === "authorizing") {
+      const text = "cannot get a token: there is none in time; check what the `token` option calls, or raise `tokenMs`";
+      return this.handleTokenFailed(this.#serial, new TidegateError(LocalCode.Unreachable, text), now);
+    }
     const text = `cannot reach ${this.#url()}: it did not answer in time; check that it is up, and the network`;
     this.#handleBreak(new TidegateError(LocalCode.Unreachable, text), 0, now);
   }
@@ -253,8 +261,12 @@ export class Connection {
     return this.#actions.shift();
   }
 
+  #isAt(serial: number, state: ConnectionState): boolean {
+    return serial === this.#serial && this.#state === state;
+  }
+
   #isOnline(): boolean {
-    return this.#state === "opening" || this.#state === "greeting" || this.#state === "connected";
+    return ["opening", "greeting", "connected"].includes(this.#state);
   }
 
   #url(): string {
@@ -273,10 +285,10 @@ export class Connection {
     this.#options.ladder.handleWorking(now);
   }
 
-  #enter(state: ConnectionState, error?: TidegateError, retryInMs?: number): void {
+  #enter(state: ConnectionState, why?: { readonly error: TidegateError; readonly retryInMs?: number }): void {
     this.#state = state;
     this.#dueAt = undefined;
-    this.#actions.push({ do: "tell", state, error, retryInMs });
+    this.#actions.push({ do: "tell", state, ...why });
   }
 
   /** Lets go of what is under way: answers to it come too late. */
@@ -290,6 +302,7 @@ export class Connection {
     if (!this.#needsToken) return this.#open(now);
     this.#serial += 1;
     this.#enter("authorizing");
+    this.#dueAt = now + this.#options.times.tokenMs;
     this.#actions.push({ do: "fetchToken", serial: this.#serial, refused: this.#refused });
   }
 
@@ -325,7 +338,7 @@ export class Connection {
       // Another token would be refused by this node just as by the next one; everything else may be the node.
       this.#node = (this.#node + 1) % this.#options.urls.length;
     }
-    if (hasNext) this.#wait(error, 0, now);
+    if (hasNext) this.#wait(error, retryAfterMs, now);
     else this.#retry(error, retryAfterMs, now);
   }
 
@@ -345,14 +358,14 @@ export class Connection {
     this.#wait(error, pause, now);
   }
 
-  #wait(error: TidegateError, pause: number, now: number): void {
-    this.#enter("waiting", error, pause);
-    this.#dueAt = now + pause;
+  #wait(error: TidegateError, retryInMs: number, now: number): void {
+    this.#enter("waiting", { error, retryInMs });
+    this.#dueAt = now + retryInMs;
   }
 
   #giveUp(error: TidegateError): void {
     this.#serial += 1;
     this.#refused = error;
-    this.#enter("stopped", error);
+    this.#enter("stopped", { error });
   }
 }

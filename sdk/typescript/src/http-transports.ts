@@ -5,6 +5,6 @@
  */
 
 /** @internal */
-export { getsThrough } from "./check.js";
+export { firstThrough } from "./check.js";
 export { poll } from "./poll.js";
 export { sse } from "./sse.js";

@@ -14,6 +14,9 @@ const TOGETHER = 1 << 18;
 /** How long it takes until commands are offered again that the server had no room for. */
 const FULL_MS = 200;
 
+/** The longest that anything on the way may ask to stay away. */
+const RETRY_AFTER_MAX_MS = 3_600_000;
+
 /** A session, as the way down sees it. */
 export interface HttpSession {
   /** Sends a request about it; answers its response. Throws a `TidegateError` if the server refused it. */
@@ -24,6 +27,8 @@ export interface HttpSession {
   readonly key: string;
   /** Whether somebody is there to be told. */
   readonly isOpen: boolean;
+  /** Resolves when more may be read. */
+  readonly isWanted: Promise<void>;
 }
 
 /** Reads what comes down until it ends, which is always an error. `hello` opens the session. */
@@ -51,12 +56,15 @@ export function httpTransport(
   let isBegun = false;
   let isSending = false;
   let key = "";
+  let isWanted = Promise.resolve();
+  let goOn = () => {};
 
   const fail = (error: unknown) => {
     if (signal.aborted) return;
     aborter.abort();
     const code = error instanceof TidegateError ? error.code : undefined;
-    handlers.handleClose({ ...(code && { code }), text: code ? (error as Error).message : `cannot reach ${address}: ${error}` });
+    const text = code ? (error as Error).message : `cannot reach ${address}: ${error}`;
+    handlers.handleClose({ ...(code && { code }), text, retryAfterMs: retryAfterMs(error) });
   };
   const session: HttpSession = {
     ask: async (path, query, body = "") => {
@@ -76,6 +84,9 @@ export function httpTransport(
     get isOpen() {
       return !signal.aborted;
     },
+    get isWanted() {
+      return isWanted;
+    },
   };
   /** Sends what waits, as often as something does. */
   const sendUp = async () => {
@@ -87,7 +98,7 @@ export function httpTransport(
         waiting.splice(0, count);
       } catch (error) {
         if (!(error instanceof TidegateError) || error.code !== 4101) return fail(error);
-        await pause(FULL_MS);
+        await pause(Math.max(FULL_MS, retryAfterMs(error)));
       }
     }
     isSending = false;
@@ -103,6 +114,10 @@ export function httpTransport(
       waiting.push(text);
       // Later, so that what is sent in the same moment goes up together.
       if (!isSending) queueMicrotask(() => isSending || void sendUp());
+    },
+    hold: (isHeld) => {
+      goOn();
+      if (isHeld) isWanted = new Promise((resolve) => (goOn = resolve));
     },
     close: () => {
       const isOpen = key !== "" && !signal.aborted;
@@ -121,7 +136,11 @@ export function httpTransport(
  * A page that was frozen gets neither more of a response that had begun nor its end (Chromium 156): when the page goes on, what
  * came before is all of it.
  */
-export async function readText(body: ReadableStream<Uint8Array>, take: (text: string) => void): Promise<void> {
+export async function readText(
+  body: ReadableStream<Uint8Array>,
+  take: (text: string) => void,
+  session?: HttpSession,
+): Promise<void> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   const { document } = globalThis as { document?: EventTarget };
@@ -129,6 +148,7 @@ export async function readText(body: ReadableStream<Uint8Array>, take: (text: st
   document?.addEventListener("resume", handleThawed);
   try {
     for (;;) {
+      await session?.isWanted;
       const { done, value } = await reader.read();
       if (done) return;
       take(decoder.decode(value, { stream: true }));
@@ -164,11 +184,19 @@ function countWithin(texts: readonly string[], length: number): number {
 
 /** What a response that is no success says. Without a code of ours it comes from something on the way. */
 async function refusalOf(response: Response): Promise<Error> {
+  const after = response.headers.get("retry-after") ?? "";
+  // Seconds, or a date.
+  const asked = { retryAfterMs: Math.min(Number(after) * 1_000 || Date.parse(after) - Date.now() || 0, RETRY_AFTER_MAX_MS) };
   try {
     const said = JSON.parse(await textOf(response)) as { code?: number; error?: string };
-    if (said.code) return new TidegateError(said.code, said.error ?? "");
+    if (said.code) return Object.assign(new TidegateError(said.code, said.error ?? ""), asked);
   } catch {
     // No JSON.
   }
-  return new Error(`the status is ${response.status}`);
+  return Object.assign(new Error(`the status is ${response.status}`), asked);
+}
+
+/** How long whoever refused a request asked to stay away. */
+export function retryAfterMs(error: unknown): number {
+  return Math.max(0, (error as { retryAfterMs?: number }).retryAfterMs ?? 0);
 }

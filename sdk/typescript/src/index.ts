@@ -32,5 +32,5 @@ export type { Lag, Subscription, SubscriptionEvents } from "./subscription.js";
 export type { ReadOptions, SubscriptionState } from "./subscriptions.js";
 export type { AnyTopics, PayloadOf } from "./topics.js";
 export type { Gap, Publication, Resumed } from "./tracker.js";
-export type { Given, OpenTransport, Transport, TransportHandlers, TransportKind, TransportName } from "./transport.js";
+export type { CloseReason, Given, OpenTransport, Transport, TransportHandlers, TransportKind, TransportName } from "./transport.js";
 export type { WebSocketClass, WebSocketLike } from "./websocket.js";

@@ -38,6 +38,9 @@ interface Value {
   readonly source: string | Uint8Array;
 }
 
+/** A piece or a base is not there, or what it makes is something else. Nobody reads it: `broken` is told. */
+const BROKEN = new Error();
+
 /** Makes publications whole. */
 export class Payloads {
   readonly #vcdiff: VcdiffDecoder | undefined;
@@ -73,6 +76,12 @@ export class Payloads {
   forget(topic: string): void {
     this.#waiting.delete(topic);
     this.#values?.delete(topic);
+  }
+
+  /** Notes that a topic is read again after `start`: what is under way beyond that comes again. */
+  restart(topic: string, start: number): void {
+    const [first] = this.#waiting.get(topic) ?? [];
+    if (first && placeOf(first) > start) this.#waiting.delete(topic);
   }
 
   /** Forgets what came of the topics that nobody reads. */
@@ -112,7 +121,7 @@ export class Payloads {
     // The rest of something that nobody waits for any more.
     if (unfinished === undefined) return [];
     try {
-      if (unfinished.bytes !== offset) throw new Error("a piece is missing");
+      if (unfinished.bytes !== offset) throw BROKEN;
       const piece = decodeBase64(base64);
       unfinished.pieces.push(piece);
       unfinished.bytes += piece.length;
@@ -172,7 +181,7 @@ export class Payloads {
   /** What a delta makes. Throws if its base is not there, or its check differs. */
   #apply({ topic, base, kind, crc, vcdiff, patch }: Of<"delta">): WirePayload {
     const value = this.#values?.get(topic);
-    if (value?.sequence !== base || value.kind !== kind) throw new Error("its base is not there");
+    if (value?.sequence !== base || value.kind !== kind) throw BROKEN;
     if (patch !== undefined) {
       const made = this.#patch!.apply(value.source as string, patch);
       assertSame(this.#patch!.check(new TextEncoder().encode(made.source)), crc);
@@ -199,7 +208,7 @@ function insert(waiting: Waiting[], event: Waiting): void {
 }
 
 function assertSame(check: number, expected: number): void {
-  if (check !== expected) throw new Error("what it makes is something else");
+  if (check !== expected) throw BROKEN;
 }
 
 function joined(pieces: readonly Uint8Array[]): Uint8Array {

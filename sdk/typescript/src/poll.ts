@@ -1,7 +1,7 @@
 /** Long-polling: each response ends, so that it gets through what holds back responses until they do. */
 
 import { TidegateError } from "./errors.js";
-import { type HttpSession, httpTransport, pause, textOf } from "./http.js";
+import { type HttpSession, httpTransport, pause, retryAfterMs, textOf } from "./http.js";
 import type { TransportKind } from "./transport.js";
 
 /** Pauses before a batch is asked for again whose answer was lost. The server keeps it; after these the session is given up. */
@@ -26,11 +26,12 @@ async function readBatches(session: HttpSession, hello: string): Promise<never> 
   await take(await session.ask("poll", {}, hello));
   for (let lost = 0; ; ) {
     try {
+      await session.isWanted;
       await take(await session.ask("poll", { session: session.key, batch }));
       lost = 0;
     } catch (error) {
       if (error instanceof TidegateError || !session.isOpen || lost >= AGAIN_MS.length) throw error;
-      await pause(AGAIN_MS[lost++]!);
+      await pause(Math.max(AGAIN_MS[lost++]!, retryAfterMs(error)));
     }
   }
 }

@@ -44,6 +44,12 @@ export interface Command extends WirePayload {
   readonly [member: string]: unknown;
 }
 
+/** What the server must have for a command, if that is something that not every server has. Section 5c. */
+export function featureOf({ type, name }: { readonly type?: string; readonly name?: unknown }): string | undefined {
+  if (name !== undefined) return "subscribers";
+  return type === "handle" || type === "request" ? "requests" : type === "history" ? type : undefined;
+}
+
 /** A topic as `subscribed` and `topic` describe it. */
 export interface WireTopic {
   readonly topic: string;
@@ -63,6 +69,7 @@ export type Event = { readonly id?: number } & (
       readonly session: string;
       readonly node: string;
       readonly limits?: { readonly message_bytes_max: number };
+      readonly features?: readonly string[];
     }
   | { readonly type: "subscribed"; readonly selectors: readonly string[]; readonly topics: readonly WireTopic[] }
   | {
@@ -143,8 +150,7 @@ export function decodeMessage(
   text: string,
   sources?: (text: string) => readonly (string | undefined)[],
 ): readonly Event[] {
-  const decoded = JSON.parse(text) as Event | readonly Event[];
-  const events = Array.isArray(decoded) ? (decoded as readonly Event[]) : [decoded as Event];
+  const events = [JSON.parse(text) as Event | readonly Event[]].flat();
   if (sources === undefined || !text.includes('"data"')) return events;
   const found = sources(text);
   return events.map((event, index) => (found[index] === undefined ? event : { ...event, source: found[index] }));

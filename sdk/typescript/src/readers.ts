@@ -1,27 +1,34 @@
-/** Who reads which topic: an index over selectors, so that thousands of subscriptions cost a look-up. Pure. */
-
-import { isPattern, overlaps, selects } from "./selector.js";
+/** Who reads which topic: selectors as a tree of their levels, so that thousands of subscriptions cost a look-up. Pure. */
 
 /** Something that reads what its selectors select. */
 export interface Reader {
   readonly selectors: readonly string[];
 }
 
+/** What selectors that begin alike have in common. */
+interface Level<R> {
+  readonly below: Map<string, Level<R>>;
+  readonly readers: Set<R>;
+}
+
 /** All readers, found by topic. */
 export class Readers<R extends Reader> {
+  readonly #root: Level<R> = emptyLevel();
+  /** Those that have exactly a selector. */
   readonly #bySelector = new Map<string, Set<R>>();
-  readonly #patterns = new Set<string>();
   /** What was looked up; forgotten when anything changes. */
-  readonly #found = new Map<string, readonly R[]>();
+  readonly #found = new Map<string, ReadonlySet<R>>();
 
   /** Adds a reader. */
   add(reader: R): void {
     this.#found.clear();
     for (const selector of reader.selectors) {
-      if (isPattern(selector)) this.#patterns.add(selector);
-      const readers = this.#bySelector.get(selector);
-      if (readers) readers.add(reader);
-      else this.#bySelector.set(selector, new Set([reader]));
+      let level = this.#root;
+      for (const name of selector.split("/")) {
+        if (!level.below.has(name)) level.below.set(name, emptyLevel());
+        level = level.below.get(name)!;
+      }
+      this.#bySelector.set(selector, level.readers.add(reader));
     }
   }
 
@@ -33,37 +40,62 @@ export class Readers<R extends Reader> {
       readers?.delete(reader);
       if (readers?.size !== 0) continue;
       this.#bySelector.delete(selector);
-      this.#patterns.delete(selector);
+      prune(this.#root, selector.split("/"), 0);
     }
   }
 
-  /** Whether anybody has exactly this selector. */
-  has(selector: string): boolean {
-    return this.#bySelector.has(selector);
+  /** Whether there is anybody. */
+  get hasAny(): boolean {
+    return this.#bySelector.size > 0;
   }
 
-  /** Those that have exactly this selector. */
-  with(selector: string): Iterable<R> {
-    return this.#bySelector.get(selector) ?? [];
+  /** Those that have exactly this selector, if there are any. */
+  with(selector: string): ReadonlySet<R> | undefined {
+    return this.#bySelector.get(selector);
   }
 
-  /** Whether anybody may read a topic that `selector` selects. */
-  overlap(selector: string): boolean {
-    if (!isPattern(selector)) return this.of(selector).length > 0;
-    for (const other of this.#bySelector.keys()) if (overlaps(selector, other)) return true;
-    return false;
-  }
-
-  /** Those that read `topic`. */
-  of(topic: string): readonly R[] {
-    const known = this.#found.get(topic);
-    if (known !== undefined) return known;
-    const found = new Set(this.#bySelector.get(topic));
-    for (const pattern of this.#patterns) {
-      if (selects(pattern, topic)) this.#bySelector.get(pattern)!.forEach((reader) => found.add(reader));
+  /** Those that read a topic, or may read a topic that a pattern selects. */
+  of(selector: string): ReadonlySet<R> {
+    let found = this.#found.get(selector) as Set<R> | undefined;
+    if (found === undefined) {
+      this.#found.set(selector, (found = new Set()));
+      find(this.#root, selector.split("/"), 0, found);
     }
-    const readers = [...found];
-    this.#found.set(topic, readers);
-    return readers;
+    return found;
   }
+}
+
+/** From 1 on, whatever follows. */
+const ANYTHING = ["", "#"];
+
+function emptyLevel<R>(): Level<R> {
+  return { below: new Map(), readers: new Set() };
+}
+
+/** Adds those whose selectors go on from a level as `names` do from `at`. */
+function find<R>(level: Level<R>, names: readonly string[], at: number, found: Set<R>): void {
+  const name = names[at];
+  // "a/#" also selects "a": the level before it is included.
+  if (name === undefined || name === "#") level.readers.forEach((reader) => found.add(reader));
+  const go = (key: string, next: Level<R> | undefined) => {
+    // Wildcards at the beginning do not select what begins with "$".
+    if (next === undefined || (at === 0 && isWild(key) !== isWild(name) && /^[+#]?\$/.test(key + name))) return;
+    if (key === "#") next.readers.forEach((reader) => found.add(reader));
+    else if (name === "#") find(next, ANYTHING, 1, found);
+    else if (name !== undefined) find(next, names, at + 1, found);
+  };
+  if (isWild(name)) return level.below.forEach((next, key) => go(key, next));
+  for (const key of [name, "+", "#"]) go(key!, level.below.get(key!));
+}
+
+function isWild(name: string | undefined): boolean {
+  return name === "+" || name === "#";
+}
+
+/** Takes away what nobody needs of the way along `names`; answers whether all of the level was. */
+function prune<R>({ below, readers }: Level<R>, names: readonly string[], at: number): boolean {
+  const name = names[at];
+  const next = name === undefined ? undefined : below.get(name);
+  if (next && prune(next, names, at + 1)) below.delete(name!);
+  return below.size + readers.size === 0;
 }

@@ -18,6 +18,8 @@ export interface Asked {
   readonly id: number;
   readonly text: string;
   readonly afterBreak: AfterBreak;
+  /** What the server must have for it. */
+  readonly feature?: string | undefined;
 }
 
 /** Bounds of requests. */
@@ -59,9 +61,7 @@ export class Requests {
   /** Adds a request. Its outcome comes out of `pollOutcome`. */
   add(asked: Asked): void {
     if (!this.#isConnected && this.#unsent.length >= this.#bounds.queueMax) {
-      const text =
-        `cannot take another command: ${this.#unsent.length} wait for a connection, and queueMax is ` +
-        `${this.#bounds.queueMax}; wait for it, or raise that`;
+      const text = `cannot take another command: ${this.#unsent.length} wait for a connection; wait for it, or raise queueMax`;
       this.#answered.push({ id: asked.id, error: new TidegateError(LocalCode.QueueFull, text) });
       return;
     }
@@ -124,13 +124,13 @@ export class Requests {
     return true;
   }
 
-  /** The next command to send, as text, while there is a connection. */
-  pollText(now: number): string | undefined {
+  /** The next command to send, while there is a connection. */
+  pollAsked(now: number): Asked | undefined {
     const request = this.#isConnected ? this.#unsent.shift() : undefined;
     if (request === undefined) return undefined;
     request.isSent = true;
     request.firstSentAt ??= now;
-    return request.text;
+    return request;
   }
 
   /** The next outcome. */
@@ -151,6 +151,6 @@ function unanswered(why: string, afterBreak: AfterBreak): TidegateError {
     afterBreak === "fail"
       ? "give it an idempotency key (`key`), then it is sent again by itself"
       : "send it again with the same key, if the server still remembers that";
-  const text = `cannot tell what became of this, which may or may not have been carried out: ${why}; ${how}`;
+  const text = `this may or may not have been carried out: ${why}; ${how}`;
   return new TidegateError(LocalCode.Unanswered, text);
 }

@@ -18,15 +18,3 @@ export function selects(selector: string, topic: string): boolean {
   }
   return pattern.length === levels.length;
 }
-
-/** Whether there may be a topic that both select. */
-export function overlaps(one: string, other: string): boolean {
-  const [left, right] = [one.split("/"), other.split("/")];
-  for (let index = 0; ; index += 1) {
-    const [a, b] = [left[index], right[index]];
-    if (a === "#" || b === "#") return true;
-    // "a" and "a/#" overlap, because "#" includes the level before it.
-    if (a === undefined || b === undefined) return a === b;
-    if (a !== b && a !== "+" && b !== "+") return false;
-  }
-}

@@ -14,6 +14,9 @@ import { decodePayload, encodePayload } from "./protocol.js";
 import { isPattern, selects } from "./selector.js";
 import { Stream } from "./stream.js";
 
+/** The code of an answer that says that this client handles no such requests. */
+const NOT_HANDLED = 4107;
+
 /** How to ask. */
 export interface RequestOptions extends Abortable {
   /** How long the answer may take, in milliseconds; a wait for a connection counts. Default 10,000. */
@@ -161,8 +164,8 @@ export class Services {
         if (best === undefined || isMoreSpecific(selector, best.selector)) best = { handler, selector };
       }
     }
-    // One that ended meanwhile: whoever asks is to know soon.
-    if (best === undefined) this.#seat.tell({ type: "respond", request: event.request, error: "this client does not handle it any more" });
+    // One that ended meanwhile: somebody else may handle it.
+    if (best === undefined) this.#seat.tell({ type: "respond", request: event.request, error: "this client does not handle it any more", code: NOT_HANDLED });
     else void best.handler.answer(event);
   }
 }

@@ -20,7 +20,7 @@ export const sse: TransportKind = {
         const events = lines.take(text).filter((line) => line.startsWith("data:"));
         // Without any it was a sign of life, and is told as one.
         session.tell(events.map((line) => line.slice(5)));
-      });
+      }, session);
       throw new Error("the response ended");
     }),
 };

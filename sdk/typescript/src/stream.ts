@@ -7,10 +7,11 @@ export interface StreamOptions {
   /** How many it holds. Default 1,000. */
   readonly capacity?: number;
   /**
-   * What happens when another comes: "fail" (default) ends the loop with an error once what is held was taken;
+   * What happens when another comes: "wait" (default) keeps back all that the subscription tells, and has nothing more read
+   * from the server where the transport can do that; "fail" ends the loop with an error once what is held was taken;
    * "drop-oldest" forgets the oldest and counts it in `dropped`.
    */
-  readonly whenFull?: "fail" | "drop-oldest";
+  readonly whenFull?: "wait" | "fail" | "drop-oldest";
   /** Ends the loop at once, with the signal's reason. */
   readonly signal?: AbortSignal;
 }
@@ -18,7 +19,8 @@ export interface StreamOptions {
 /** What a `for await` loop reads. One reader at a time. */
 export class Stream<Item> implements AsyncIterableIterator<Item> {
   readonly #capacity: number;
-  readonly #whenFull: "fail" | "drop-oldest";
+  readonly #whenFull: StreamOptions["whenFull"];
+  readonly #handleTaken: () => void;
   readonly #held: Item[] = [];
   #unread: readonly Item[] = [];
   readonly #takers: { resolve(result: IteratorResult<Item>): void; reject(error: unknown): void }[] = [];
@@ -26,9 +28,10 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
   #end: { readonly error?: unknown } | undefined;
   #dropped = 0;
 
-  /** `release` is called once, when nothing more has to be pushed. */
-  constructor(options: StreamOptions, release: () => void) {
-    const { capacity = 1_000, whenFull = "fail", signal } = options;
+  /** `release` is called once, when nothing more has to be pushed; `handleTaken` after each item that was held. */
+  constructor(options: StreamOptions, release: () => void, handleTaken: () => void = () => {}) {
+    const { capacity = 1_000, whenFull = "wait", signal } = options;
+    this.#handleTaken = handleTaken;
     if (!(capacity >= 1)) throw new RangeError(`cannot hold ${capacity}: a stream's capacity is at least 1`);
     [this.#capacity, this.#whenFull] = [capacity, whenFull];
     const abort = () => {
@@ -48,6 +51,11 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
     return this.#dropped;
   }
 
+  /** Whether nothing may be pushed now. */
+  get isFull(): boolean {
+    return this.#whenFull === "wait" && this.#held.length >= this.#capacity;
+  }
+
   /** What its reader has not taken, the oldest first; also what it never will, because it left. */
   get untaken(): readonly Item[] {
     return [...this.#held, ...this.#unread];
@@ -59,7 +67,7 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
     const taker = this.#takers.shift();
     if (taker) return taker.resolve({ done: false, value: item });
     if (this.#held.length >= this.#capacity) {
-      if (this.#whenFull === "fail") return this.#overflow(item);
+      if (this.#whenFull === "fail") return this.overflow([item]);
       this.#held.shift();
       this.#dropped += 1;
     }
@@ -79,7 +87,10 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
   /** The next item; waits for it. */
   next(): Promise<IteratorResult<Item>> {
     const item = this.#held.shift();
-    if (item !== undefined) return Promise.resolve({ done: false, value: item });
+    if (item !== undefined) {
+      this.#handleTaken();
+      return Promise.resolve({ done: false, value: item });
+    }
     if (this.#end === undefined) return new Promise((resolve, reject) => this.#takers.push({ resolve, reject }));
     const { error } = this.#end;
     // An error is told once.
@@ -99,8 +110,9 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
     return this;
   }
 
-  #overflow(item: Item): void {
-    this.#unread = [item];
+  /** Ends it, because of these there is too much. */
+  overflow(unread: readonly Item[] = []): void {
+    this.#unread = unread;
     const text =
       `cannot hold another: ${this.#capacity} wait for their reader already; read faster, raise \`capacity\`, ` +
       "or use `whenFull: \"drop-oldest\"`";

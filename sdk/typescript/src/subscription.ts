@@ -34,10 +34,11 @@ export interface SubscriptionEvents<T> {
 
 /** What a subscription asks of its client. */
 export interface SubscriptionOwner {
-  readonly positions: () => Positions;
   /** Why the client stopped, if it did: nothing comes until it is started again. */
   readonly stopped: () => TidegateError | undefined;
   readonly unsubscribe: () => void;
+  /** Told when nothing is kept back any more. */
+  readonly handleCaughtUp: () => void;
   readonly report: (error: unknown) => void;
 }
 
@@ -48,8 +49,12 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
   /** What it selects, as it was asked for. */
   readonly selectors: readonly string[];
   readonly #owner: SubscriptionOwner;
+  /** Up to where each topic was handed out. */
+  readonly #taken: Map<string, Position>;
   readonly #emitter: Emitter<SubscriptionEvents<T>>;
   readonly #streams = new Set<{ stream: Stream<Streamed<T>>; wantsGaps: boolean }>();
+  /** What is kept back, because a stream is full, in order. */
+  readonly #kept = new Set<News>();
   /** The stream that ended last, until another one begins: what it holds was not read by anybody. */
   #left: Stream<Streamed<T>> | undefined;
   readonly #awaiting = new Set<{ resolve(): void; reject(error: unknown): void }>();
@@ -57,8 +62,9 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
   #error: TidegateError | undefined;
 
   /** @internal Use `Client.subscribe`. */
-  constructor(selectors: readonly string[], owner: SubscriptionOwner) {
+  constructor(selectors: readonly string[], positions: Positions, owner: SubscriptionOwner) {
     this.selectors = selectors;
+    this.#taken = new Map(Object.entries(positions));
     this.#owner = owner;
     this.#emitter = new Emitter(owner.report);
   }
@@ -74,22 +80,21 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
   }
 
   /**
-   * Where it is in each topic: store it, and give it to a later subscription as `positions`. What a stream holds that
-   * its reader has not taken lies after it; so does, unless a handler
-   * takes updates, what the last reader left when it ended its loop.
+   * Where it is in each topic, also after its end: store it, and give it to a later subscription as `positions`. It is
+   * up to what handlers were given and loops have taken; what nobody read lies after it.
    */
   get positions(): Positions {
-    const positions = { ...this.#owner.positions() };
+    const positions = new Map(this.#taken);
     const streams = [...this.#streams].map(({ stream }) => stream);
     if (this.#left && !this.#emitter.has("update")) streams.push(this.#left);
     for (const stream of streams) {
       for (const item of [...stream.untaken].reverse()) {
         const before = placeBefore(item);
-        const known = positions[item.topic];
-        if (known?.epoch !== before.epoch || before.sequence < known.sequence) positions[item.topic] = before;
+        const known = positions.get(item.topic);
+        if (known?.epoch !== before.epoch || before.sequence < known.sequence) positions.set(item.topic, before);
       }
     }
-    return positions;
+    return Object.fromEntries(positions);
   }
 
   /** Adds a handler; the function that it answers takes it away. */
@@ -127,10 +132,15 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
   stream(options: StreamOptions & { readonly gaps: true }): Stream<Publication<T> | Gap>;
   stream(options?: StreamOptions): Stream<Publication<T>>;
   stream(options: StreamOptions & { readonly gaps?: boolean } = {}): Stream<Publication<T>> | Stream<Streamed<T>> {
-    const stream = new Stream<Streamed<T>>(options, () => {
+    const goOn = () => {
+      if (this.isBehind) queueMicrotask(() => this.#goOn());
+    };
+    const release = () => {
       this.#streams.delete(entry);
       this.#left = stream;
-    });
+      goOn();
+    };
+    const stream = new Stream<Streamed<T>>(options, release, goOn);
     this.#left = undefined;
     const entry = { stream, wantsGaps: options.gaps === true };
     const reason = this.#error ?? this.#owner.stopped();
@@ -147,14 +157,56 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
 
   /** Ends it, also while there is no connection. Nothing is told any more but its end. */
   unsubscribe(): void {
-    if (this.#state !== "ended") this.#owner.unsubscribe();
+    if (this.#state === "ended") return;
+    this.#owner.unsubscribe();
+    this.end();
+  }
+
+  /** @internal Ends it at once, whatever is kept back. */
+  end(): void {
+    this.#kept.clear();
+    this.#handleState("ended", undefined);
+    this.#owner.handleCaughtUp();
+  }
+
+  /** @internal Whether something is kept back. */
+  get isBehind(): boolean {
+    return this.#kept.size > 0;
+  }
+
+  /** @internal Gives up the loops that keep things back. */
+  overflow(): void {
+    [...this.#streams].forEach(({ stream }) => stream.isFull && stream.overflow());
   }
 
   /** @internal Takes what the client has for it. */
   handleNews(news: News): void {
+    const isEnd = "state" in news && news.state === "ended";
+    // What it is at is told at once, but that there is nothing more.
+    if ("state" in news && !isEnd) this.#handleState(news.state, news.error);
+    else if (this.isBehind || this.#isFull) this.#kept.add(news);
+    else this.#take(news);
+  }
+
+  get #isFull(): boolean {
+    for (const { stream } of this.#streams) if (stream.isFull) return true;
+    return false;
+  }
+
+  #goOn(): void {
+    for (const news of this.#kept) {
+      if (this.#isFull) return;
+      this.#kept.delete(news);
+      this.#take(news);
+    }
+    this.#owner.handleCaughtUp();
+  }
+
+  #take(news: News): void {
     if ("state" in news) return this.#handleState(news.state, news.error);
     if (this.#state === "ended") return;
     const { told } = news;
+    if ("epoch" in told) this.#note(told.topic, { epoch: told.epoch, sequence: told.type === "gap" ? told.to : told.sequence });
     switch (told.type) {
       case "publication":
         this.#push(told as Publication<T>);
@@ -178,6 +230,12 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
     [...this.#streams].forEach(({ stream }) => stream.fail(error));
     [...this.#awaiting].forEach((waiting) => waiting.reject(error));
     return wasAwaited;
+  }
+
+  /** Notes what is handed out, if there is anybody who takes it. */
+  #note(topic: string, position: Position): void {
+    const isRead = this.#streams.size > 0 || this.#emitter.has("update") || this.#emitter.has("snapshot");
+    if (isRead || !this.#taken.has(topic)) this.#taken.set(topic, position);
   }
 
   #push(item: Streamed<T>): void {

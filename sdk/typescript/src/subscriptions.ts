@@ -15,7 +15,7 @@ import type { DeltaDecoder, DeltaForm, VcdiffDecoder } from "./deltas.js";
 import { LocalCode, TidegateError } from "./errors.js";
 import type { Arriving } from "./payloads.js";
 import { Payloads } from "./payloads.js";
-import type { Command, Conflation, Event, From, Position, Positions } from "./protocol.js";
+import type { Command, Conflation, Event, From, Position, Positions, WireTopic } from "./protocol.js";
 import { Readers } from "./readers.js";
 import { isPattern, selects } from "./selector.js";
 import type { Told } from "./tracker.js";
@@ -57,15 +57,28 @@ interface Subscription {
   selectors: readonly string[];
   readonly options: ReadOptions;
   readonly tracker: Tracker;
+  /** How it is read: what the server keeps for all that overlap, as the last of them says. */
+  readonly manner: string;
   state: SubscriptionState;
   /** It was live once: what comes next must join on to what was read. */
   wasLive: boolean;
+  /** The command whose answer counts. */
+  askedAs: number;
+  /** Topics that are asked for by name, because their places had no room in the message before; and those of the next ones. */
+  named: readonly string[];
+  unnamed: string[];
   /** A delta could not be applied: it is read without, from then on. */
   isWithoutDeltas: boolean;
   /** How often it was put off, and until when. */
   refusals: number;
   dueAt: number | undefined;
 }
+
+/** How much of a message that the server takes may be selectors and places, in characters: each has up to three bytes, and some quotes. */
+const ROOM_SHARE = 1 / 8;
+
+/** What a place has beside the name of its topic, in characters. */
+const PLACE_LENGTH = 64;
 
 /** The subscriptions of one client. */
 export class Subscriptions {
@@ -84,11 +97,15 @@ export class Subscriptions {
   /** The same, once somebody waits for them: they are settled with the `pong` of this id. */
   readonly #settling = new Map<number, readonly Subscription[]>();
   /** Those that overlap with these, and wait. */
-  readonly #held = new Set<Subscription>();
+  #held = new Readers<Subscription>();
   /** Those that the server put off. */
   readonly #postponed = new Set<Subscription>();
   /** Those for whose sake deltas may come. */
   readonly #withDeltas = new Set<Subscription>();
+  /** The newest numbering of each topic that the server told of. */
+  readonly #epochs = new Map<string, string>();
+  /** How many are read in each manner. */
+  readonly #manners = new Map<string, number>();
   readonly #payloads: Payloads;
   readonly #deltas: readonly DeltaDecoder[];
   readonly #commands: Command[] = [];
@@ -97,6 +114,7 @@ export class Subscriptions {
   readonly #pauses: Pauses;
   readonly #random: () => number;
   #isConnected = false;
+  #room = Infinity;
   #nextIndex = 0;
 
   constructor(nextId: () => number, pauses: Pauses, random: () => number, deltas: readonly DeltaDecoder[] = []) {
@@ -117,27 +135,45 @@ export class Subscriptions {
       selectors: [...selectors],
       options,
       tracker: new Tracker(from === undefined || from === "snapshot", ownPositions(selectors, options)),
+      manner: JSON.stringify({ ...options, from: 0, positions: 0 }),
       state: "waiting",
       wasLive: false,
+      askedAs: 0,
+      named: [],
+      unnamed: [],
       isWithoutDeltas: false,
       refusals: 0,
       dueAt: undefined,
     };
     this.#all.set(index, subscription);
+    this.#count(subscription, 1);
     this.#readers.add(subscription);
     if (this.#isConnected) this.#ask(subscription);
     return index;
   }
 
-  /** Ends one. What others still read stays subscribed. */
+  /**
+   * Ends one. What others still read stays subscribed. The server reads all that overlap as the last of them said: if
+   * others are to be read in another manner, they are asked for again; apart, if nothing joins them any more.
+   */
   remove(index: SubscriptionIndex): void {
     const ended = this.#all.get(index);
     if (ended === undefined) return;
-    const wasAsked = ended.state === "asked" || ended.state === "live";
+    const wasAsked = isAsked(ended);
+    const group = wasAsked && this.#manners.size > 1 ? this.#group([ended]) : new Set<Subscription>();
+    group.delete(ended);
     this.#end(ended);
-    const topics = ended.selectors.filter((selector) => !this.#readers.has(selector));
-    if (wasAsked && topics.length > 0) {
-      this.#commands.push({ type: "unsubscribe", id: this.#nextId(), topics });
+    if (!wasAsked) return;
+    const others = [...this.#group(group)];
+    const isChange = others.some(({ manner }) => manner !== ended.manner);
+    const isSplit = isChange && this.#group([others[0]!]).size < others.length;
+    const selectors = [ended, ...(isSplit ? others : [])].flatMap((each) => [...each.selectors, ...each.named]);
+    this.#unsubscribe(selectors.filter((selector) => isSplit || !this.#readers.with(selector)));
+    if (!isChange) return;
+    for (const each of inOrder(others)) {
+      // Also while asking has to wait: what comes meanwhile is read as the one said that ended.
+      this.#enter(each, "asked");
+      this.#ask(each);
     }
   }
 
@@ -152,9 +188,10 @@ export class Subscriptions {
     return this.#all.get(index)?.state ?? "ended";
   }
 
-  /** Asks for everything, each from where it was left. */
-  handleConnected(): void {
+  /** Asks for everything, each from where it was left, in messages of at most so many bytes. */
+  handleConnected(messageBytesMax: number = Infinity): void {
     this.#isConnected = true;
+    this.#room = messageBytesMax * ROOM_SHARE;
     this.#all.forEach((subscription) => this.#ask(subscription));
   }
 
@@ -163,14 +200,13 @@ export class Subscriptions {
     this.#isConnected = false;
     this.#commands.length = 0;
     this.#asked.clear();
-    [this.#settling, this.#unsettled, this.#open, this.#held].forEach((all) => all.clear());
-    this.#unplaced = new Readers();
-    this.#returning = new Readers();
+    [this.#settling, this.#unsettled, this.#open].forEach((all) => all.clear());
+    [this.#unplaced, this.#returning, this.#held] = [new Readers(), new Readers(), new Readers()];
     this.#postponed.clear();
     this.#payloads.handleDisconnect();
     for (const subscription of this.#all.values()) {
       if (subscription.wasLive) subscription.tracker.handleDisconnect();
-      [subscription.dueAt, subscription.refusals] = [undefined, 0];
+      [subscription.dueAt, subscription.refusals, subscription.named] = [undefined, 0, []];
       this.#enter(subscription, "waiting");
     }
   }
@@ -181,8 +217,7 @@ export class Subscriptions {
       case "subscribed":
         return this.#handleSubscribed(event);
       case "topic":
-        this.#handleEpoch(event);
-        return this.#tell(event.topic, (tracker) => tracker.handleTopic(event, this.#payloads.awaits(event.topic)));
+        return this.#handleTopic(event);
       case "gap":
         this.#handleEpoch(event);
         return this.#handleArriving(event);
@@ -232,11 +267,6 @@ export class Subscriptions {
     return this.#news.shift();
   }
 
-  /** Where a subscription is in each of its topics. */
-  positions(index: SubscriptionIndex): Positions {
-    return this.#all.get(index)?.tracker.positions ?? {};
-  }
-
   #enter(subscription: Subscription, state: SubscriptionState, error?: TidegateError): void {
     if (subscription.state === state) return;
     subscription.state = state;
@@ -245,19 +275,40 @@ export class Subscriptions {
 
   #end(subscription: Subscription, error?: TidegateError): void {
     this.#all.delete(subscription.index);
+    this.#count(subscription, -1);
     this.#readers.remove(subscription);
     this.#forgetUnread(subscription.selectors);
     this.#postponed.delete(subscription);
-    this.#held.delete(subscription);
+    this.#held.remove(subscription);
     this.#readDeltas(subscription, false);
     this.#enter(subscription, "ended", error);
     this.#place(subscription);
   }
 
+  #count({ manner }: Subscription, more: number): void {
+    const count = (this.#manners.get(manner) ?? 0) + more;
+    if (count > 0) this.#manners.set(manner, count);
+    else this.#manners.delete(manner);
+  }
+
+  /** All that the server reads together with these: they overlap, or overlap with what does. */
+  #group(these: Iterable<Subscription>): Set<Subscription> {
+    const group = new Set(these);
+    // What is added meanwhile is come to as well.
+    for (const { selectors } of group) {
+      for (const selector of selectors) this.#readers.of(selector).forEach((other) => isAsked(other) && group.add(other));
+    }
+    return group;
+  }
+
+  #unsubscribe(topics: readonly string[]): void {
+    if (topics.length > 0) this.#commands.push({ type: "unsubscribe", id: this.#nextId(), topics: [...new Set(topics)] });
+  }
+
   /** Lets go of what came, or was under way, for selectors that had a reader. */
   #forgetUnread(selectors: readonly string[]): void {
-    if (selectors.some(isPattern)) this.#payloads.forgetUnless((topic) => this.#readers.of(topic).length > 0);
-    else selectors.forEach((topic) => this.#readers.of(topic).length > 0 || this.#payloads.forget(topic));
+    if (selectors.some(isPattern)) this.#payloads.forgetUnless((topic) => this.#readers.of(topic).size > 0);
+    else selectors.forEach((topic) => this.#readers.of(topic).size > 0 || this.#payloads.forget(topic));
   }
 
   /** Notes whether deltas may come for its sake. */
@@ -278,10 +329,10 @@ export class Subscriptions {
    * a place that only this one gives, and what the other has not told yet of its own would be lost.
    */
   #ask(subscription: Subscription): void {
-    this.#held.delete(subscription);
+    this.#held.remove(subscription);
     this.#postponed.delete(subscription);
     const others = subscription.wasLive ? [this.#unplaced] : [this.#unplaced, this.#returning];
-    const isHeld = subscription.selectors.some((selector) => others.some((readers) => readers.overlap(selector)));
+    const isHeld = subscription.selectors.some((selector) => others.some((readers) => readers.of(selector).size > 0));
     if (!isHeld) return this.#subscribe(subscription);
     this.#held.add(subscription);
     this.#settle();
@@ -293,19 +344,31 @@ export class Subscriptions {
     this.#unsettled.delete(subscription);
     this.#unplaced.remove(subscription);
     this.#returning.remove(subscription);
-    [...this.#held].forEach((held) => this.#ask(held));
+    const freed = new Set(subscription.selectors.flatMap((selector) => [...this.#held.of(selector)]));
+    inOrder([...freed]).forEach((held) => this.#ask(held));
   }
 
   #subscribe(subscription: Subscription): void {
     const { selectors, options, wasLive } = subscription;
-    const positions = this.#placesFor(subscription);
-    const id = this.#nextId();
-    const delta = subscription.isWithoutDeltas ? undefined : options.delta;
-    this.#readDeltas(subscription, delta !== undefined);
+    const places = this.#placesFor(subscription);
+    subscription.tracker.handleAsked();
+    this.#readDeltas(subscription, options.delta !== undefined && !subscription.isWithoutDeltas);
+    const isPlaced = selectors.every((selector) => places.has(selector) || this.#isCovered(selector, subscription));
+    [subscription.named, subscription.unnamed] = [[], this.#send(subscription, selectors, places)];
+    const isOpen = !isPlaced || subscription.unnamed.length > 0;
+    if (isOpen) this.#open.add(subscription);
+    if (isOpen) (wasLive ? this.#returning : this.#unplaced).add(subscription);
+    this.#enter(subscription, "asked");
+  }
+
+  /** Sends the command, with as many places as there is room for; answers the topics of the others. */
+  #send(subscription: Subscription, selectors: readonly string[], places: ReadonlyMap<string, Position>): string[] {
+    const { options, wasLive, isWithoutDeltas } = subscription;
+    const id = (subscription.askedAs = this.#nextId());
     this.#asked.set(id, subscription);
-    const isPlaced = selectors.every((selector) => positions[selector] || this.#isCovered(selector, subscription));
-    if (!isPlaced) this.#open.add(subscription);
-    if (!isPlaced) (wasLive ? this.#returning : this.#unplaced).add(subscription);
+    let room = selectors.reduce((left, { length }) => left - length, this.#room);
+    const fits = ([topic]: [string, Position]) => (room -= topic.length + PLACE_LENGTH) > 0;
+    const positions = Object.fromEntries([...places].filter(fits));
     this.#commands.push({
       type: "subscribe",
       id,
@@ -317,50 +380,66 @@ export class Subscriptions {
       interval_ms: options.intervalMs,
       priority: options.priority,
       filter: options.filter,
-      delta,
+      delta: isWithoutDeltas ? undefined : options.delta,
       name: options.name,
     });
-    this.#enter(subscription, "asked");
+    return [...places.keys()].filter((topic) => !Object.hasOwn(positions, topic));
+  }
+
+  /** Asks, by name, for some of those topics whose places had no room before; answers whether there were any. */
+  #sendMore(subscription: Subscription): boolean {
+    const { named, unnamed } = subscription;
+    this.#unsubscribe(named.filter((topic) => !this.#readers.with(topic)));
+    let room = this.#room;
+    const count = unnamed.findIndex(({ length }) => (room -= 2 * length + PLACE_LENGTH) < 0);
+    subscription.named = unnamed.splice(0, count < 0 ? unnamed.length : Math.max(1, count));
+    const places = subscription.named.map((topic) => [topic, this.#placeFor(subscription, topic)!] as const);
+    if (places.length > 0) this.#send(subscription, subscription.named, new Map(places));
+    return places.length > 0;
   }
 
   /** Whether another has the same pattern, and knows where it is in all of its topics. */
   #isCovered(selector: string, subscription: Subscription): boolean {
-    for (const other of this.#readers.with(selector)) {
+    for (const other of this.#readers.with(selector) ?? []) {
       if (isPattern(selector) && other !== subscription && other.state === "live" && !this.#open.has(other)) return true;
     }
     return false;
   }
 
   /** The earliest place that anybody needs of each topic that `subscription` reads. */
-  #placesFor(subscription: Subscription): Positions {
-    const { selectors, tracker } = subscription;
-    const topics = new Set([...tracker.topics(), ...selectors.filter((selector) => !isPattern(selector))]);
-    const patterns = selectors.filter(isPattern);
-    if (patterns.length > 0) {
-      for (const other of this.#all.values()) {
-        for (const topic of other.tracker.topics()) {
-          if (patterns.some((pattern) => selects(pattern, topic))) topics.add(topic);
+  #placesFor(subscription: Subscription): Map<string, Position> {
+    const topics = new Set(subscription.tracker.topics());
+    for (const selector of subscription.selectors) {
+      if (!isPattern(selector)) topics.add(selector);
+      else
+        for (const { tracker } of this.#readers.of(selector)) {
+          for (const topic of tracker.topics()) if (selects(selector, topic)) topics.add(topic);
         }
-      }
     }
-    const places: [string, Position][] = [];
+    const places = new Map<string, Position>();
     for (const topic of topics) {
       const place = this.#placeFor(subscription, topic);
-      if (place !== undefined) places.push([topic, place]);
+      if (place !== undefined) places.set(topic, place);
     }
-    return Object.fromEntries(places);
+    return places;
   }
 
   #placeFor(subscription: Subscription, topic: string): Position | undefined {
     let place = subscription.tracker.position(topic);
+    let isAllWanted = false;
     for (const other of this.#readers.of(topic)) {
-      const isKnown = other !== subscription && (other.wasLive || other.state === "asked");
-      const theirs = isKnown ? other.tracker.position(topic) : undefined;
+      if (other === subscription || !(other.wasLive || other.state === "asked")) continue;
+      const theirs = other.tracker.position(topic);
+      // What the server has on its way to that one begins at the beginning.
+      isAllWanted ||= theirs === undefined && (other.wasLive || other.options.from === "all");
       if (theirs === undefined) continue;
       place ??= this.#join(subscription, topic, theirs);
-      if (place?.epoch === theirs.epoch && theirs.sequence < place.sequence) place = theirs;
+      if (place === undefined) continue;
+      // Beside a place of the newest numbering one of an older means nothing: asking for that would lose what is between.
+      const isEarlier = place.epoch === theirs.epoch ? theirs.sequence < place.sequence : theirs.epoch === this.#epochs.get(topic);
+      if (isEarlier) place = theirs;
     }
-    return place;
+    return place && isAllWanted ? { ...place, sequence: 0 } : place;
   }
 
   /** Where a new subscription starts in a topic of which another has read up to `theirs`. */
@@ -376,16 +455,21 @@ export class Subscriptions {
 
   #handleSubscribed(event: Event & { type: "subscribed" }): void {
     const subscription = this.#answered(event.id);
-    if (subscription === undefined) return;
-    [subscription.wasLive, subscription.refusals] = [true, 0];
-    this.#enter(subscription, "live");
-    for (const topic of event.topics) {
-      this.#handleEpoch(topic);
-      this.#push(subscription, subscription.tracker.handleTopic(topic, this.#payloads.awaits(topic.topic)));
+    if (subscription) {
+      [subscription.wasLive, subscription.refusals] = [true, 0];
+      this.#enter(subscription, "live");
     }
+    // Others who read these are told of it nowhere else.
+    event.topics.forEach((topic) => this.#handleTopic(topic));
+    if (subscription) this.#goOn(subscription);
+  }
+
+  /** Goes on with what is left to ask for, or to wait for. */
+  #goOn(subscription: Subscription): void {
+    if (this.#sendMore(subscription)) return;
     if (!subscription.selectors.some(isPattern)) return this.#place(subscription);
     if (this.#open.has(subscription)) this.#unsettled.add(subscription);
-    if (this.#held.size > 0) this.#settle();
+    if (this.#held.hasAny) this.#settle();
   }
 
   /** Finds out when what was answered is known whole: the topics that patterns select come before the pong. */
@@ -406,6 +490,8 @@ export class Subscriptions {
   #handleRefused(event: Event & { type: "refused" }, now: number): void {
     const subscription = this.#answered(event.id);
     if (subscription === undefined) return;
+    // Without their places these topics are read from their beginning: it is more, but nothing else.
+    if (subscription.named.length > 0) return ((subscription.named = []), this.#goOn(subscription));
     const error = new TidegateError(event.code, event.error);
     if (error.advice !== "retry-now" && error.advice !== "retry-later") return this.#end(subscription, error);
     subscription.dueAt = now + pauseMs(subscription.refusals, error, this.#pauses, this.#random);
@@ -417,9 +503,9 @@ export class Subscriptions {
 
   /** The subscription that was asked for with this id, unless it ended since. */
   #answered(id: number | undefined): Subscription | undefined {
-    const subscription = id === undefined ? undefined : this.#asked.get(id);
-    if (id !== undefined) this.#asked.delete(id);
-    return subscription?.state === "asked" ? subscription : undefined;
+    const subscription = this.#asked.get(id!);
+    this.#asked.delete(id!);
+    return subscription && subscription.askedAs === id && isAsked(subscription) ? subscription : undefined;
   }
 
   /** Without an id it is the server that ended it, because the reader was too far behind. */
@@ -429,7 +515,7 @@ export class Subscriptions {
       `cannot keep the subscription to ${event.selectors.join(", ")}: its reader is too slow; ` +
       'read faster, or use the conflation "lagging"';
     const error = new TidegateError(4102, text);
-    const ended = new Set(event.selectors.flatMap((selector) => [...this.#readers.with(selector)]));
+    const ended = new Set(event.selectors.flatMap((selector) => [...(this.#readers.with(selector) ?? [])]));
     for (const subscription of ended) {
       const left = subscription.selectors.filter((selector) => !event.selectors.includes(selector));
       if (left.length === 0) {
@@ -453,15 +539,25 @@ export class Subscriptions {
     }
   }
 
+  /** Takes the place where a topic is read from. */
+  #handleTopic(topic: WireTopic): void {
+    const readers = [...this.#readers.of(topic.topic)].filter(({ state }) => state === "live");
+    this.#handleEpoch(topic);
+    // Who begins here is told everything from here on, and nothing of what another reading left under way.
+    if (readers.some(({ tracker }) => !tracker.reads(topic.topic))) this.#payloads.restart(topic.topic, topic.start);
+    this.#tell(topic.topic, (tracker) => tracker.handleTopic(topic, this.#payloads.awaits(topic.topic)));
+  }
+
   /** A numbering that began anew: nothing that came of the old one is a base of what comes, or holds it up. */
   #handleEpoch({ topic, epoch }: { readonly topic: string; readonly epoch: string }): void {
-    const isAnew = this.#readers.of(topic).some(({ tracker }) => (tracker.position(topic)?.epoch ?? epoch) !== epoch);
+    this.#epochs.set(topic, epoch);
+    const isAnew = [...this.#readers.of(topic)].some(({ tracker }) => (tracker.position(topic)?.epoch ?? epoch) !== epoch);
     if (isAnew) this.#payloads.forget(topic);
   }
 
   /** Takes what may have to wait, or be put together, before it is told. */
   #handleArriving(event: Arriving): void {
-    if (this.#readers.of(event.topic).length === 0) return this.#payloads.forget(event.topic);
+    if (this.#readers.of(event.topic).size === 0) return this.#payloads.forget(event.topic);
     for (const whole of this.#payloads.take(event)) {
       if (whole.type === "broken") this.#repair(whole.topic);
       else if (whole.type === "gap") this.#tell(whole.topic, (tracker) => tracker.handleGap(whole));
@@ -471,7 +567,7 @@ export class Subscriptions {
 
   /** Asks again for what could not be put together, without deltas: the values come whole. */
   #repair(topic: string): void {
-    for (const reader of this.#readers.of(topic)) {
+    for (const reader of inOrder([...this.#readers.of(topic)])) {
       if (reader.state !== "live") continue;
       reader.isWithoutDeltas = true;
       // Also while asking has to wait: what comes meanwhile would seem to follow what was lost.
@@ -492,11 +588,22 @@ export class Subscriptions {
   }
 }
 
+/** Whether the server has been told of it. */
+function isAsked({ state }: Subscription): boolean {
+  return state === "asked" || state === "live";
+}
+
+/** The newest last: its options are those that go. */
+function inOrder(subscriptions: Subscription[]): Subscription[] {
+  return subscriptions.sort((one, other) => one.index - other.index);
+}
+
 function isPosition(from: From | undefined): from is Position {
   return typeof from === "object" && "epoch" in from;
 }
 
-function ownPositions(selectors: readonly string[], { from, positions }: ReadOptions): Positions {
+/** The places that its options give. */
+export function ownPositions(selectors: readonly string[], { from, positions }: ReadOptions): Positions {
   if (!isPosition(from)) return positions ?? {};
   const [topic] = selectors;
   if (topic === undefined || selectors.length > 1 || isPattern(topic)) {

@@ -43,8 +43,14 @@ export interface Resumed {
   readonly missed: number;
 }
 
+/** Where reading of a topic starts, or goes on. It is for `positions` only. */
+export interface Placed extends Position {
+  readonly type: "placed";
+  readonly topic: string;
+}
+
 /** What an event means for the reader. */
-export type Told = Publication | Gap | Resumed;
+export type Told = Publication | Gap | Resumed | Placed;
 
 interface Place {
   epoch: string;
@@ -56,6 +62,8 @@ interface Place {
   quietThrough: number;
   /** It has to be told that reading goes on. */
   isResuming: boolean;
+  /** The server said where it reads on. Until then what comes belongs to another reading, and may lie far ahead. */
+  isDescribed: boolean;
 }
 
 /** Follows the positions of one subscription's topics, across connections. */
@@ -77,14 +85,19 @@ export class Tracker {
     return place && { epoch: place.epoch, sequence: place.sequence };
   }
 
-  /** Where it is in each topic. */
-  get positions(): Positions {
-    return Object.fromEntries([...this.#places.keys()].map((topic) => [topic, this.position(topic)!]));
-  }
-
   /** The topics of which it has a position. */
   topics(): IterableIterator<string> {
     return this.#places.keys();
+  }
+
+  /** Notes that the server is asked for everything, from the places that are known. */
+  handleAsked(): void {
+    this.#places.forEach((place) => (place.isDescribed = false));
+  }
+
+  /** Whether reading `topic` has begun, or goes on, since it was asked for. */
+  reads(topic: string): boolean {
+    return this.#places.get(topic)?.isDescribed === true;
   }
 
   /** Notes that the connection is gone: every topic has to be resumed. */
@@ -112,10 +125,12 @@ export class Tracker {
     const place = this.#places.get(topic);
     if (place === undefined) {
       // Where nothing is to come but news, the first of it is no snapshot, even if the topic is described again before.
-      this.#places.set(topic, placeAt(epoch, start, head, { wantsSnapshot: this.#wantsSnapshots && start < head }));
-      return [];
+      const wantsSnapshot = this.#wantsSnapshots && start < head;
+      this.#places.set(topic, placeAt(epoch, start, head, { wantsSnapshot, isDescribed: true }));
+      return [{ type: "placed", topic, epoch, sequence: start }];
     }
     const told: Told[] = [];
+    place.isDescribed = true;
     // A server that lost what it once told starts anew as well, whatever it calls its epoch.
     const isAnew = place.epoch !== epoch || (recovered === false && head < place.sequence);
     if (place.isResuming) {
@@ -124,11 +139,12 @@ export class Tracker {
       told.push({ type: "resumed", topic, recovered: !isAnew && recovered !== false, missed });
     }
     if (isAnew) {
-      this.#places.set(topic, placeAt(epoch, start, head));
+      this.#places.set(topic, placeAt(epoch, start, head, { isDescribed: true }));
       told.push({ type: "gap", topic, epoch, to: start, reason: "epoch" });
     } else {
       place.head = Math.max(place.head, head);
       if (!isUnfinished) place.sequence = Math.max(place.sequence, start);
+      told.push({ type: "placed", topic, epoch, sequence: place.sequence });
     }
     return told;
   }
@@ -137,12 +153,12 @@ export class Tracker {
   handleGap(wire: Event & { type: "gap" }): Told[] {
     const { topic, epoch, to, reason } = wire;
     const place = this.#places.get(topic);
-    if (place === undefined) return [];
+    if (!place?.isDescribed) return [];
     const isSameLife = place.epoch === epoch;
     if (isSameLife && to <= place.sequence) return [];
     const from = isSameLife ? Math.max(wire.from ?? 0, place.sequence + 1) : undefined;
     if (isSameLife) place.sequence = to;
-    else this.#places.set(topic, placeAt(epoch, to, 0, { isResuming: place.isResuming }));
+    else this.#places.set(topic, placeAt(epoch, to, 0, { isDescribed: true }));
     if (isSameLife && to <= place.quietThrough) return [];
     return [{ type: "gap", topic, epoch, ...(from !== undefined && { from }), to, reason }];
   }
@@ -150,7 +166,7 @@ export class Tracker {
   /** Takes a publication. One that was taken before means nothing. */
   handlePublication(wire: Event & { type: "publication" }): Told[] {
     const place = this.#places.get(wire.topic);
-    if (place === undefined || wire.sequence <= place.sequence) return [];
+    if (!place?.isDescribed || wire.sequence <= place.sequence) return [];
     place.sequence = wire.sequence;
     const isSnapshot = place.wantsSnapshot && wire.sequence <= place.head;
     place.wantsSnapshot = false;
@@ -162,5 +178,5 @@ export class Tracker {
 
 /** A place that wants nothing but news, unless `more` says so. */
 function placeAt(epoch: string, sequence: number, head: number, more?: Partial<Place>): Place {
-  return { epoch, sequence, head, wantsSnapshot: false, quietThrough: 0, isResuming: false, ...more };
+  return { epoch, sequence, head, wantsSnapshot: false, quietThrough: 0, isResuming: false, isDescribed: false, ...more };
 }

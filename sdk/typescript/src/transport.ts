@@ -5,14 +5,23 @@
 
 import type { WebSocketClass } from "./websocket.js";
 
+/** Why a transport is closed. */
+export interface CloseReason {
+  /** The code that the server gave, if it gave one. */
+  readonly code?: number;
+  readonly text: string;
+  /** How long it asked to stay away. */
+  readonly retryAfterMs?: number;
+}
+
 /** What a transport tells. After `handleClose` it tells nothing more. */
 export interface TransportHandlers {
   /** It is open: text can be sent. Never told before the transport was answered to whoever opened it. */
   handleOpen(): void;
   /** A message arrived: an event, or an array of them. An empty array is a sign of life. */
   handleText(text: string): void;
-  /** It is closed, or could not be opened. `code` is the one that the server gave, if it gave one. */
-  handleClose(reason: { code?: number; text: string }): void;
+  /** It is closed, or could not be opened. */
+  handleClose(reason: CloseReason): void;
 }
 
 /** An open transport, or one that is being opened. */
@@ -21,6 +30,8 @@ export interface Transport {
   send(text: string): void;
   /** Closes it; nothing is told any more. */
   close(): void;
+  /** Stops reading, if it can, or goes on: the server notices that nobody takes more. */
+  hold?(isHeld: boolean): void;
 }
 
 /** Begins to open a transport to a node's address. */

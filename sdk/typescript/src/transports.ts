@@ -19,6 +19,7 @@ function openLater(name: "sse" | "poll", ...[address, handlers]: Parameters<Open
     .catch((error) => isClosed || handlers.handleClose({ text: `cannot load "${name}": ${error}` }));
   return {
     send: (text) => transport!.send(text),
+    hold: (isHeld) => transport?.hold!(isHeld),
     close: () => {
       isClosed = true;
       transport?.close();

@@ -11,6 +11,9 @@ export interface WebSocketLike {
   onclose: ((event: never) => void) | null;
   send(text: string): void;
   close(): void;
+  /** What `ws` has: to read no more for a while. Elsewhere what comes is kept. */
+  pause?(): void;
+  resume?(): void;
 }
 
 /** A WebSocket class. */
@@ -47,6 +50,7 @@ function webSocketTransport(WebSocket: WebSocketClass): OpenTransport {
     };
     return {
       send: (text) => socket.send(text),
+      hold: (isHeld) => (isHeld ? socket.pause?.() : socket.resume?.()),
       close: () => {
         socket.onopen = socket.onmessage = socket.onclose = null;
         socket.close();

@@ -416,6 +416,80 @@ describe("at awkward moments", () => {
     expect(value.sequence).toBe(2);
   });
 
+  test("positions are what was handed out: in a handler, and of other topics after a stream ended by itself", async () => {
+    const client = writer();
+    for (let index = 1; index <= 10; index += 1) await client.publish("kept/out", index);
+    const reader = writer();
+    const handled = reader.subscribe("kept/out", { from: "all" });
+    const said: (number | undefined)[] = [];
+    const isDone = new Promise<void>((resolve) => {
+      handled.on("update", ({ sequence }) => {
+        said.push(handled.positions["kept/out"]?.sequence);
+        if (sequence === 10) resolve();
+      });
+    });
+    await isDone;
+    expect(said).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+
+    const both = reader.subscribe(["kept/out", "kept/over"], { from: "all" });
+    const stream = both.stream({ capacity: 10, whenFull: "fail" });
+    await both.ready();
+    // The eleventh has no room; the twelfth comes when the stream is gone.
+    for (let index = 1; index <= 2; index += 1) await client.publish("kept/over", index);
+    await reader.ping();
+    for (let count = 0; count < 10; count += 1) await stream.next();
+    await expect(stream.next()).rejects.toMatchObject({ code: 4903 });
+    expect(both.positions).toMatchObject({ "kept/out": { sequence: 10 }, "kept/over": { sequence: 0 } });
+  });
+
+  test.each<[string, (client: Client, end: () => void) => void]>([
+    ["unsubscribe", (_, end) => end()],
+    ["close", (client) => client.close()],
+  ])("positions stay after %s", async (_, end) => {
+    const client = writer();
+    await client.publish("kept/stay", 1);
+    const subscription = client.subscribe("kept/stay");
+    await new Heard(subscription).take(1);
+    const { positions } = subscription;
+    end(client, () => subscription.unsubscribe());
+    expect(subscription.state).toBe("ended");
+    expect(subscription.positions).toEqual(positions);
+    expect(positions["kept/stay"]!.sequence).toBeGreaterThan(0);
+  });
+
+  test("a pattern with so many topics that their places fill several messages goes on after a break", async () => {
+    const proxy = closing(await Proxy.open(server.port));
+    const client = closing(clientOf(proxy.url, { token: "writer" }));
+    const subscription = client.subscribe("many/#", { from: "all" });
+    await subscription.ready();
+    let told = 0;
+    let wake = () => {};
+    subscription.on("update", () => {
+      told += 1;
+      wake();
+    });
+    const reach = async (count: number) => {
+      while (told < count) await new Promise<void>((resolve) => (wake = resolve));
+    };
+    const topics = Array.from({ length: 8_000 }, (_, index) => `many/${"x".repeat(150)}/${index}`);
+    for (let at = 0; at < topics.length; at += 1_000) {
+      const { status } = await server.publish({ topics: topics.slice(at, at + 1_000), data: 1 }, "writer");
+      expect(status).toBe(200);
+    }
+    await reach(8_000);
+    const gone = enters(client, "waiting");
+    proxy.cut();
+    await gone;
+    await server.publish({ topics: [topics[0], topics[7_999]], data: 2 }, "writer");
+    proxy.mend();
+    client.nudge();
+    await subscription.ready();
+    await reach(8_002);
+    await client.ping();
+    expect(told).toBe(8_002);
+    expect(subscription.error).toBe(undefined);
+  });
+
   test("a message that is larger than the server takes is refused here, and nothing else is lost", async () => {
     const client = writer();
     await client.ready();

@@ -326,3 +326,27 @@ describe("time", () => {
     expect(driven.did()).toEqual(["opening", "open ws://a"]);
   });
 });
+
+test("a token that does not come in time is asked for again, after a pause", () => {
+  const driven = started({ hasTokens: true });
+  expect(driven.did()).toEqual(["authorizing", "fetch token"]);
+  const late = driven.serial;
+  expect(driven.wakeAt(defaultTimes.tokenMs - 1)).toEqual([]);
+  expect(driven.wakeAt(defaultTimes.tokenMs)).toEqual(["waiting 250 ms (4904)"]);
+  expect(driven.wakeAt(defaultTimes.tokenMs + 250)).toEqual(["authorizing", "fetch token"]);
+  driven.connection.handleToken(late, "too late", driven.now);
+  expect(driven.did()).toEqual([]);
+  driven.connection.handleToken(driven.serial, "in time", driven.now);
+  expect(driven.did()).toEqual(["opening", "open ws://a"]);
+});
+
+test.each([
+  ["with a code", 4100],
+  ["without one, though there is another transport to try", undefined],
+])("what asks to be left alone is: %s", (_, code) => {
+  const driven = started({ transports: [{}, {}], ladder: new Ladder(2, 0, 0) });
+  driven.did();
+  driven.connection.handleClose(driven.serial, { ...(code && { code }), text: "full", retryAfterMs: 7_000 }, 0);
+  const [, waiting] = driven.did();
+  expect(Number(/waiting (\d+) ms/.exec(waiting!)![1])).toBeGreaterThanOrEqual(7_000);
+});

@@ -1,4 +1,6 @@
 // The transports over plain HTTP against the real server: what a WebSocket would have told, they tell.
+import { once } from "node:events";
+import { createServer } from "node:http";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { TransportName } from "../src/index.js";
@@ -44,5 +46,41 @@ test("a response that went on long enough is asked for again at once, and nothin
   const lines: string[] = [];
   while (lines.length < 2) lines.push(...(await heard.take(1)).filter((line) => !line.startsWith("resumed")));
   expect(lines).toEqual(["update rolled 1 0", "update rolled 2 1"]);
+  client.close();
+});
+
+test.each([
+  ["seconds", () => "7"],
+  ["a date", () => new Date(Date.now() + 9_000).toUTCString()],
+])("a response that says when to come back, in %s, is obeyed", async (_, after) => {
+  const full = createServer((_, response) => response.writeHead(503, { "retry-after": after() }).end("full"));
+  full.listen(0, "127.0.0.1");
+  await once(full, "listening");
+  const client = clientOf(`http://127.0.0.1:${(full.address() as { port: number }).port}`, { transports: ["poll"] });
+  const waiting = new Promise<number>((resolve) => {
+    client.on("state", ({ state, retryInMs }) => state === "waiting" && resolve(retryInMs!));
+  });
+  client.connect();
+  expect(await waiting).toBeGreaterThanOrEqual(7_000);
+  client.close();
+  full.close();
+});
+
+test.each(["websocket", ...over] as const)("%s: a loop that does not keep up has nothing more read, and ends nowhere", async (name) => {
+  const client = clientOf(server.url, { transports: [name] });
+  const topics = Array.from({ length: 3_000 }, (_, index) => `${name}/many/${index}`);
+  for (let at = 0; at < topics.length; at += 1_000) await server.publish({ topics: topics.slice(at, at + 1_000), data: "x".repeat(500) });
+  const subscription = client.subscribe(`${name}/many/+`);
+  const stream = subscription.stream({ capacity: 10 });
+  await subscription.ready();
+  const told = new Set([((await stream.next()).value as { topic: string }).topic]);
+  // Who waits for an answer gets it, however much lies before it.
+  await client.ping();
+  expect(Object.values(subscription.positions).filter(({ sequence }) => sequence === 1).length).toBe(1);
+  for await (const { topic } of stream) {
+    told.add(topic);
+    if (told.size === topics.length) break;
+  }
+  expect([...told].sort()).toEqual([...topics].sort());
   client.close();
 });

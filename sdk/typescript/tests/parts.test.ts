@@ -3,7 +3,8 @@ import { describe, expect, test, vi } from "vitest";
 
 import { Emitter } from "../src/emitter.js";
 import { decodePayload, encodePayload } from "../src/protocol.js";
-import { isPattern, overlaps, selects } from "../src/selector.js";
+import { Readers } from "../src/readers.js";
+import { isPattern, selects } from "../src/selector.js";
 import { Stream } from "../src/stream.js";
 import { webSocketUrl } from "../src/websocket.js";
 
@@ -82,10 +83,17 @@ describe("streams", () => {
   };
 
   test("a full one fails after what it holds", async () => {
-    const { stream, release } = filled({ capacity: 2 }, 4);
+    const { stream, release } = filled({ capacity: 2, whenFull: "fail" }, 4);
     expect(await read(stream)).toEqual([1, 2, expect.objectContaining({ code: 4903 })]);
     expect(await read(stream)).toEqual([]);
     expect(release).toHaveBeenCalledOnce();
+  });
+
+  test("or says that it is, until one is taken", async () => {
+    const { stream } = filled({ capacity: 2 }, 2);
+    expect(stream.isFull).toBe(true);
+    await stream.next();
+    expect(stream.isFull).toBe(false);
   });
 
   test("or drops the oldest and counts them", async () => {
@@ -156,6 +164,18 @@ test.each<[string, string, boolean]>([
   ["a/+/c", "a/b", false],
   ["a/b/c", "+/+", false],
   ["#", "x/y", true],
+  ["#", "$x/y", false],
+  ["+/y", "$x/y", false],
+  ["$x/#", "$x/+", true],
+  ["a/#", "a/$x/b", true],
+  ["#", "+/$x", true],
 ])("%s and %s overlap: %s", (one, other, expected) => {
-  expect([overlaps(one, other), overlaps(other, one)]).toEqual([expected, expected]);
+  for (const [known, asked] of [[one, other], [other, one]] as const) {
+    const readers = new Readers();
+    const reader = { selectors: ["$only", known] };
+    readers.add(reader);
+    expect(readers.of(asked).has(reader)).toBe(expected);
+    readers.remove(reader);
+    expect([readers.of(asked).size, readers.hasAny]).toEqual([0, false]);
+  }
 });

@@ -10,7 +10,7 @@ const bounds = { queueMax: 3, resendMs: 1_000 };
 
 function texts(requests: Requests, now = 0): string[] {
   const polled: string[] = [];
-  for (let text = requests.pollText(now); text; text = requests.pollText(now)) polled.push(text);
+  for (let asked = requests.pollAsked(now); asked; asked = requests.pollAsked(now)) polled.push(asked.text);
   return polled;
 }
 

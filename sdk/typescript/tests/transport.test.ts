@@ -8,17 +8,18 @@ const open: Client[] = [];
 afterEach(() => open.splice(0).forEach((client) => client.close()));
 
 /** A client whose transports are in our hands: what was sent over them, and the ways to answer. */
-function held(): { client: Client; transports: { url: string; sent: any[]; handlers: TransportHandlers; isClosed: boolean }[] } {
+function held(): { client: Client; transports: { url: string; sent: any[]; handlers: TransportHandlers; isClosed: boolean; isHeld: boolean }[] } {
   const transports: ReturnType<typeof held>["transports"] = [];
   const client = new Client(["one:", "two:"], {
     firstMs: 1,
     lastMs: 1,
     transport: (url, handlers) => {
-      const transport = { url, sent: [] as any[], handlers, isClosed: false };
+      const transport = { url, sent: [] as any[], handlers, isClosed: false, isHeld: false };
       transports.push(transport);
       return {
         send: (text) => transport.sent.push(JSON.parse(text)),
         close: () => (transport.isClosed = true),
+        hold: (isHeld) => (transport.isHeld = isHeld),
       };
     },
   });
@@ -115,4 +116,42 @@ test("a transport that throws when it is opened, or when something is sent, is o
   client.connect();
   await twice;
   expect(errors).toEqual([expect.stringContaining("mine"), expect.stringContaining("also mine")]);
+});
+
+test("a loop that does not keep up holds up the transport, unless an answer is waited for", async () => {
+  const all = held();
+  const subscription = all.client.subscribe("a");
+  const stream = subscription.stream({ capacity: 2 });
+  const handled: number[] = [];
+  subscription.on("update", ({ sequence }) => handled.push(sequence));
+  welcome(all);
+  await all.client.ready();
+  const [transport] = all.transports;
+  const { id } = transport!.sent.at(-1);
+  const tell = (...events: object[]) => transport!.handlers.handleText(JSON.stringify(events));
+  tell({ type: "subscribed", id, selectors: ["a"], topics: [{ topic: "a", epoch: "e1", head: 0, start: 0 }] });
+  tell(...[1, 2, 3, 4].map((sequence) => ({ type: "publication", topic: "a", sequence, data: 0 })));
+  expect([transport!.isHeld, handled]).toEqual([true, [1, 2]]);
+  const pong = all.client.ping();
+  expect(transport!.isHeld).toBe(false);
+  tell({ type: "pong", id: transport!.sent.at(-1).id });
+  await pong;
+  expect(transport!.isHeld).toBe(true);
+  for (const sequence of [1, 2, 3, 4]) expect((await stream.next()).value).toMatchObject({ sequence });
+  await Promise.resolve();
+  expect([transport!.isHeld, handled]).toEqual([false, [1, 2, 3, 4]]);
+});
+
+test("what is kept back has an end where the transport cannot be held up", async () => {
+  const all = held();
+  const stream = all.client.subscribe("a").stream({ capacity: 1 });
+  welcome(all);
+  await all.client.ready();
+  const [{ sent, handlers }] = all.transports as [(typeof all.transports)[number]];
+  const tell = (...events: object[]) => handlers.handleText(JSON.stringify(events));
+  tell({ type: "subscribed", id: sent.at(-1).id, selectors: ["a"], topics: [{ topic: "a", epoch: "e1", head: 0, start: 0 }] });
+  const data = "x".repeat(1 << 23);
+  for (let sequence = 1; sequence <= 12; sequence += 1) tell({ type: "publication", topic: "a", sequence, data });
+  expect((await stream.next()).value).toMatchObject({ sequence: 1 });
+  await expect(stream.next()).rejects.toMatchObject({ code: 4903 });
 });

@@ -3,25 +3,48 @@
 //! Records of all shards go through one queue. Whatever waits is written as one batch and made durable by
 //! one `fdatasync`: under load batches grow by themselves (group commit).
 //!
-//! The files: fjall's own, `LOCK` (held while the store is open), and `MARK`: how many records were ever
-//! made durable. fjall drops what follows a damaged place in its journal without a word; the mark shows it.
+//! The files: fjall's own in `log`, `LOCK` (held while the store is open, and by which a copy is told from
+//! the original), and `MARK`: how many records were ever made durable.
 
+mod care;
+mod journal;
+mod keys;
+mod mark;
 mod open;
+mod outbox;
+mod place;
 mod reader;
+mod tables;
 mod writer;
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, TrySendError, channel, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
 
-use model::{Limits, Publication};
+use model::{Epoch, Limits, Publication};
 
-pub use self::open::{HeldInMemory, OpenError, Opened, open};
+pub use self::care::{Findings, adopt, backup, check, repair, restore};
+pub use self::open::{HeldInMemory, OpenError, Opened};
 use self::reader::{Reader, Reading};
 use self::writer::Writer;
-use crate::{ReadWanted, Record, Store, StoredTopic, Written};
+use crate::{ReadWanted, Record, RetentionOf, Store, StoreFault, StoredTopic, Written};
+
+/// Opens the store in `path`, made if there is none, and checks every record in it. If somebody may know of
+/// records that are gone, or of others under the same numbers, its epoch is `new_epoch` from now on.
+///
+/// # Errors
+/// The directory cannot be used, another process has it open, a newer program wrote it, or it is damaged so
+/// that it has to be repaired first.
+pub fn open(
+    path: &Path,
+    new_epoch: &Epoch,
+    limits: &Limits,
+    held: HeldInMemory<'_>,
+    retention: RetentionOf,
+) -> Result<Opened, OpenError> {
+    open::open(path, Some(new_epoch), limits, held, retention)
+}
 
 /// What a shard hears from the store.
 #[derive(Debug)]
@@ -35,17 +58,28 @@ pub enum StoreMail {
         /// Oldest first; none when there are no more.
         publications: Vec<Publication>,
     },
+    /// Another epoch has begun; what was written and not answered before is of it.
+    Epoch(Epoch),
 }
 
-/// How a shard is told; it must not lose what it is given.
-pub type Deliver = Box<dyn Fn(StoreMail) + Send + Sync>;
+/// How a shard is told: at once, or not yet, and then the mail comes back and is offered again.
+pub type Deliver = Box<dyn Fn(StoreMail) -> Result<(), StoreMail> + Send + Sync>;
 
-/// The running log: its threads, and the way into their queues.
+/// Why the store writes nothing more, once that is so; for whoever is asked how the server is.
+pub type SharedFault = Arc<OnceLock<StoreFault>>;
+
+/// How a thread is started: its name, and what it does.
+pub type Spawn<'a> = dyn Fn(&str, Box<dyn FnOnce() + Send>) -> std::io::Result<()> + 'a;
+
+/// The way into the queues of the running log's threads. They end when it and the shards' stores are gone, once
+/// everything that was handed over is written.
 pub struct Log {
     records: SyncSender<(usize, Record)>,
     reads: Sender<Reading>,
     next_topic: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<()>>,
+    /// Somebody asked for a new epoch.
+    wants_epoch: Arc<AtomicBool>,
+    fault: SharedFault,
 }
 
 impl Log {
@@ -57,20 +91,22 @@ impl Log {
         opened: Opened,
         deliver: Vec<Deliver>,
         limits: &Limits,
+        spawn: &Spawn<'_>,
     ) -> std::io::Result<(Self, Vec<StoredTopic>)> {
         let Opened { topics, files, .. } = opened;
         let (records, incoming) = sync_channel(limits.store_records_in_flight_max);
         let (reads, wanted) = channel();
         let next_topic = Arc::new(AtomicU64::new(files.next_topic));
-        let (deliver, due) = (Arc::new(deliver), BTreeSet::new());
+        let deliver = Arc::new(deliver);
         let (kept, to_readers) = (files.records.clone(), Arc::clone(&deliver));
-        let writer = std::thread::Builder::new()
-            .name("store-writer".into())
-            .spawn(move || Writer { files, deliver, due }.run(&incoming))?;
-        let reader = std::thread::Builder::new()
-            .name("store-reader".into())
-            .spawn(move || Reader::new(kept, to_readers).run(&wanted))?;
-        Ok((Self { records, reads, next_topic, threads: vec![writer, reader] }, topics))
+        let fault = SharedFault::default();
+        let wants_epoch = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&wants_epoch);
+        let writer = Writer::new(files, deliver, asked, Arc::clone(&fault), limits);
+        spawn("store-writer", Box::new(move || writer.run(&incoming)))?;
+        let reader = Reader::new(kept, to_readers);
+        spawn("store-reader", Box::new(move || reader.run(&wanted)))?;
+        Ok((Self { records, reads, next_topic, wants_epoch, fault }, topics))
     }
 
     /// One shard's hold on the log.
@@ -80,17 +116,13 @@ impl Log {
             records: self.records.clone(),
             reads: self.reads.clone(),
             next_topic: Arc::clone(&self.next_topic),
+            wants_epoch: Arc::clone(&self.wants_epoch),
         }
     }
 
-    /// Waits until everything handed over is written. The shards' stores must be gone.
-    pub fn finish(self) {
-        let Self { records, reads, threads, .. } = self;
-        drop((records, reads));
-        for thread in threads {
-            // One that panicked has said so.
-            let _ = thread.join();
-        }
+    /// Where it shows that nothing is written any more, and why.
+    pub fn fault(&self) -> SharedFault {
+        Arc::clone(&self.fault)
     }
 }
 
@@ -100,6 +132,7 @@ pub struct LogStore {
     records: SyncSender<(usize, Record)>,
     reads: Sender<Reading>,
     next_topic: Arc<AtomicU64>,
+    wants_epoch: Arc<AtomicBool>,
 }
 
 impl Store for LogStore {
@@ -120,5 +153,9 @@ impl Store for LogStore {
         let reading = Reading { shard: self.shard, ticket, topic_number, wanted };
         // If the reader is gone the server is stopping, and nobody waits for the answer.
         let _ = self.reads.send(reading);
+    }
+
+    fn begin_epoch(&mut self) {
+        self.wants_epoch.store(true, Ordering::Relaxed);
     }
 }

@@ -2,16 +2,18 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::io::ErrorKind;
+use std::panic::catch_unwind;
 use std::path::Path;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
-use foldhash::fast::RandomState;
-use model::{Epoch, Limits, Publication, Sequence, TopicName};
+use model::{Epoch, Limits, Publication, RandomState, Sequence, TopicName};
 
+use super::mark::{Mark, Marked};
+use super::place::{Identity, Lock};
+use super::{journal, keys};
 use crate::StoredTopic;
-use crate::record::{self, Stored, parse_key};
+use crate::record::{self, Stored, Unreadable, parse_key};
 use crate::retention::{Kept, RetentionOf};
 
 /// Why a store cannot be opened.
@@ -29,7 +31,7 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-fn cannot(path: &Path, why: impl fmt::Display, how: &str) -> OpenError {
+pub(super) fn cannot(path: &Path, why: impl fmt::Display, how: &str) -> OpenError {
     OpenError { text: format!("cannot open the store in {}: {why}; {how}", path.display()) }
 }
 
@@ -43,8 +45,18 @@ pub struct Opened {
     pub records: u64,
     /// What is damaged, and what was done about it: a line each.
     pub damage: Vec<String>,
+    /// Why the epoch is a new one although nothing is damaged.
+    pub moved: Option<String>,
     pub(super) files: Files,
 }
+
+/// The form of the store that this program writes. 1 had no number, and keys in records only.
+pub(super) const FORMAT: u64 = 2;
+/// The first one whose keys have a keyspace of their own.
+const FORMAT_OF_KEYS: u64 = 2;
+
+/// What the log is made of, in the order in which it was made.
+pub(super) const KEYSPACES: [&str; 4] = ["records", "topics", "meta", "keys"];
 
 /// How much of each topic memory is to hold: publications, payload bytes.
 pub type HeldInMemory<'a> = &'a dyn Fn(&TopicName) -> (usize, usize);
@@ -55,92 +67,115 @@ pub(super) struct Files {
     pub records: Keyspace,
     pub topics: Keyspace,
     pub meta: Keyspace,
-    pub mark: File,
+    pub keys: Keyspace,
+    pub mark: Mark,
     /// Records ever written.
     pub written: u64,
     pub next_topic: u64,
     /// What is there of each topic, by its number.
     pub kept: HashMap<u64, Kept, RandomState>,
     pub retention: RetentionOf,
+    /// The epoch that begins if it turns out while the server runs that an older copy was put back.
+    pub next_epoch: Option<Epoch>,
     /// Held for as long as the store is open.
-    _lock: Lock,
+    pub lock: Lock,
 }
 
-/// Opens the store in `path`, made if there is none, and checks every record in it.
-///
-/// # Errors
-/// The directory cannot be used, another process has it open, or its files cannot be read at all.
-pub fn open(
+/// Opens the store in `path`. Without an epoch that may be begun nothing of what it means changes.
+pub(super) fn open(
     path: &Path,
-    new_epoch: &Epoch,
+    new_epoch: Option<&Epoch>,
     limits: &Limits,
     held: HeldInMemory<'_>,
     retention: RetentionOf,
 ) -> Result<Opened, OpenError> {
-    let how = "check that the directory exists, may be written, and has room";
-    std::fs::create_dir_all(path).map_err(|error| cannot(path, error, how))?;
-    let lock = lock(path)?;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    let mark = options.open(path.join("MARK")).map_err(|error| cannot(path, error, how))?;
-    let damaged = "its files are damaged beyond reading; put back a copy, or move the directory away \
-                   to start empty";
-    let failed = |error: fjall::Error| match error {
-        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => {
-            cannot(path, io, how)
-        }
-        other => cannot(path, other, damaged),
-    };
-    let database = Database::builder(path.join("log")).open().map_err(failed)?;
-    let keyspace = |name: &str| database.keyspace(name, KeyspaceCreateOptions::default);
-    let (records, topics, meta) = (
-        keyspace("records").map_err(failed)?,
-        keyspace("topics").map_err(failed)?,
-        keyspace("meta").map_err(failed)?,
-    );
-    let written = number_in(&meta, "written").map_err(failed)?;
-    let (kept, next_topic) = (HashMap::default(), 1);
-    let mut files = Files {
-        database,
-        records,
-        topics,
-        meta,
-        mark,
-        written,
-        next_topic,
-        kept,
-        retention,
-        _lock: lock,
-    };
-    let mut scan = Scan::new(limits, held);
-    scan.names(&mut files, limits).map_err(failed)?;
-    scan.records(&files).map_err(failed)?;
-    let epoch = files.epoch(new_epoch, &mut scan.damage).map_err(failed)?;
+    std::fs::create_dir_all(path).map_err(|error| cannot(path, error, HOW))?;
+    let mut files = Files::open(path, share_of(limits.memory_bytes_max), retention)?;
+    let format = number_in(&files.meta, "format").map_err(|error| failed(path, error))?;
+    let mut scan = Scan::new(limits, held, format < FORMAT_OF_KEYS);
+    scan.all(&mut files, limits).map_err(|error| failed(path, error))?;
+    if let Some(form) = scan.newer {
+        return Err(too_new(path, "records of form", u64::from(form), u64::from(record::FORM)));
+    }
+    let settled = files.settle(new_epoch, &mut scan).map_err(|error| failed(path, error))?;
+    let Settled { epoch, moved } = settled;
     let Scan { topics, damage, records, kept, .. } = scan;
     files.kept = kept;
+    files.next_epoch = new_epoch.map(|new| Epoch::new(&format!("{new}-2")));
     let topics = topics.into_values().filter(|topic| topic.head > Sequence::START).collect();
-    Ok(Opened { epoch, topics, records, damage, files })
+    Ok(Opened { epoch, topics, records, damage, moved, files })
 }
 
-/// The lock on a store's directory.
-pub(super) struct Lock(File);
+/// What the store takes of the memory itself.
+#[derive(Clone, Copy)]
+pub(super) struct Share {
+    /// For blocks that were read.
+    cache_bytes: u64,
+    /// For what was written and is not in a table yet. It is set for good when the store is made.
+    memtable_bytes: u64,
+}
 
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Other descriptor tables of this process may have a copy of the descriptor, which would hold the lock.
-        let _ = rustix::fs::flock(&self.0, rustix::fs::FlockOperation::Unlock);
+/// The store's share of a budget of `bytes`; 0 is without bound.
+pub(super) fn share_of(bytes: usize) -> Share {
+    /// What is good where memory is no matter.
+    const MEMTABLE_BYTES: u64 = 64 << 20;
+    const CACHE_BYTES: u64 = 32 << 20;
+    const LEAST_BYTES: u64 = 1 << 20;
+    /// The part of a budget that each of the two may take.
+    const PART: u64 = 16;
+    let part = match bytes as u64 {
+        0 => u64::MAX,
+        bytes => (bytes / PART).max(LEAST_BYTES),
+    };
+    Share { cache_bytes: CACHE_BYTES.min(part), memtable_bytes: MEMTABLE_BYTES.min(part) }
+}
+
+const HOW: &str = "check that the directory exists, may be written, and has room";
+
+/// What went wrong in the files under the log.
+pub(super) fn failed(path: &Path, error: fjall::Error) -> OpenError {
+    match error {
+        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io))
+            if !matches!(
+                io.kind(),
+                ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::NotFound
+            ) =>
+        {
+            cannot(path, io, HOW)
+        }
+        other => damaged(path, other),
     }
 }
 
-fn lock(path: &Path) -> Result<Lock, OpenError> {
-    use rustix::fs::{FlockOperation, flock};
-    let how = "check that the directory may be written";
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path.join("LOCK"));
-    let file = file.map_err(|error| cannot(path, error, how))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        cannot(path, "another process has it open", "stop that one, or use another store.path")
-    })?;
-    Ok(Lock(file))
+/// A store that can be opened again once what is damaged was left out.
+pub(super) fn damaged(path: &Path, why: impl fmt::Display) -> OpenError {
+    let how = format!(
+        "run `tidegate store repair {}`, which goes on with all that is whole, or put back a backup",
+        path.display()
+    );
+    cannot(path, format!("its files are damaged ({why})"), &how)
+}
+
+/// What the mark says; `None` if it is damaged.
+///
+/// # Errors
+/// It cannot be read, or is of a newer program's store.
+pub(super) fn read_mark(path: &Path, mark: &Mark) -> Result<Option<Marked>, OpenError> {
+    let marked = mark.read().map_err(|error| cannot(path, error, HOW))?;
+    match marked {
+        Some(Marked { format, .. }) if format > FORMAT => {
+            Err(too_new(path, "format", format, FORMAT))
+        }
+        _ => Ok(marked),
+    }
+}
+
+fn too_new(path: &Path, what: &str, found: u64, known: u64) -> OpenError {
+    let why = format!(
+        "it has {what} {found}, and this program (tidegate {}) reads up to {known}",
+        env!("CARGO_PKG_VERSION")
+    );
+    cannot(path, why, "start the newer program that wrote it, or use another store.path")
 }
 
 fn number_in(meta: &Keyspace, name: &str) -> fjall::Result<u64> {
@@ -151,32 +186,174 @@ fn number_in(meta: &Keyspace, name: &str) -> fjall::Result<u64> {
 }
 
 impl Files {
-    /// The epoch of the store. A new one if records were lost of which somebody may know.
-    fn epoch(&mut self, new: &Epoch, damage: &mut Vec<String>) -> fjall::Result<Epoch> {
-        let mut bytes = [0; 8];
-        let marked = match self.mark.read_exact_at(&mut bytes, 0) {
-            Ok(()) => u64::from_be_bytes(bytes),
-            Err(_) => 0,
+    /// Opens the files of a store whose directory exists; nothing of it is read yet.
+    pub fn open(path: &Path, share: Share, retention: RetentionOf) -> Result<Self, OpenError> {
+        let lock = Lock::take(path)?;
+        let mark = Mark::open(path).map_err(|error| cannot(path, error, HOW))?;
+        read_mark(path, &mark)?;
+        let folder = path.join("log");
+        journal::check(&folder).map_err(|why| damaged(path, why))?;
+        // It reads lengths and offsets before it checks them.
+        let opened =
+            catch_unwind(|| Database::builder(&folder).cache_size(share.cache_bytes).open());
+        let database = match opened {
+            Ok(opened) => opened.map_err(|error| failed(path, error))?,
+            Err(_) => return Err(damaged(path, "they cannot be read at all")),
+        };
+        Self::of(path, database, lock, mark, share, retention).map_err(|error| match error {
+            Ok(too_new) => too_new,
+            Err(error) => failed(path, error),
+        })
+    }
+
+    fn of(
+        path: &Path,
+        database: Database,
+        lock: Lock,
+        mark: Mark,
+        share: Share,
+        retention: RetentionOf,
+    ) -> Result<Self, Result<OpenError, fjall::Error>> {
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(share.memtable_bytes);
+        let keyspace = |name| database.keyspace(name, options).map_err(Err);
+        if database.keyspace_exists("meta") {
+            let format = number_in(&keyspace("meta")?, "format").map_err(Err)?;
+            if format > FORMAT {
+                return Err(Ok(too_new(path, "format", format, FORMAT)));
+            }
+        }
+        // In this order: that is how their folders are numbered, which `repair` goes by.
+        let [records, topics, meta, keys] = KEYSPACES.map(keyspace);
+        let (records, topics, meta, keys) = (records?, topics?, meta?, keys?);
+        let written = number_in(&meta, "written").map_err(Err)?;
+        let (kept, next_topic) = (HashMap::default(), 1);
+        Ok(Self {
+            database,
+            records,
+            topics,
+            meta,
+            keys,
+            mark,
+            written,
+            next_topic,
+            kept,
+            retention,
+            next_epoch: None,
+            lock,
+        })
+    }
+
+    /// Makes the store this program's: its format, its place, and an epoch. That is a new one if somebody may
+    /// know of records that are gone, or of others under the same numbers.
+    fn settle(&mut self, new: Option<&Epoch>, scan: &mut Scan<'_>) -> fjall::Result<Settled> {
+        let marked = self.mark.read()?;
+        if marked.is_none() {
+            scan.tell("MARK is damaged: whether the newest records are gone cannot be told".into());
+        }
+        let lost = marked.map_or(0, |marked| marked.written.saturating_sub(self.written));
+        if lost > 0 {
+            scan.tell(format!(
+                "{lost} records that were durable are gone (the journal is damaged); positions of before mean \
+                 nothing any more: {}",
+                begins(new)
+            ));
+            self.written += lost;
+        }
+        let (here, known_place) = (self.lock.identity(), self.meta.get("place")?);
+        let is_moved = match (&here, &known_place) {
+            (Some(here), Some(known)) => here[..] != known[..],
+            _ => false,
         };
         let known = self.meta.get("epoch")?;
         let known = known.and_then(|value| Some(Epoch::new(std::str::from_utf8(&value).ok()?)));
-        if self.written < marked {
-            damage.push(format!(
-                "{} records that were durable are gone (the journal is damaged); positions of before mean \
-                 nothing any more: the epoch is {new} from now on",
-                marked - self.written
-            ));
-            self.written = marked;
-        } else if let Some(known) = known {
-            return Ok(known);
-        }
+        let moved = (is_moved && known.is_some() && lost == 0).then(|| {
+            format!(
+                "it was copied or put back: its LOCK is another file than before; positions of before may \
+                 have been given to other publications since: {}; to move a store and keep its epoch, run \
+                 `tidegate store adopt` before the first start",
+                begins(new)
+            )
+        });
+        let stays = lost == 0 && !is_moved;
+        let Some(new) = new else {
+            return Ok(Settled { epoch: known.unwrap_or_else(|| Epoch::new("")), moved });
+        };
+        let epoch = known.filter(|_| stays).unwrap_or_else(|| new.clone());
         let mut batch = self.database.batch().durability(Some(PersistMode::SyncAll));
-        batch.insert(&self.meta, "epoch", new.as_str());
+        batch.insert(&self.meta, "epoch", epoch.as_str());
         batch.insert(&self.meta, "written", self.written.to_be_bytes());
+        batch.insert(&self.meta, "format", FORMAT.to_be_bytes());
+        if let Some(here) = here {
+            batch.insert(&self.meta, "place", here);
+        }
         batch.commit()?;
-        Ok(new.clone())
+        self.write_mark()?;
+        Ok(Settled { epoch, moved })
+    }
+
+    /// Says that the store lives where it is.
+    pub fn adopt(&self) -> fjall::Result<()> {
+        self.set_place(self.lock.identity().unwrap_or_default())
+    }
+
+    /// Has the next start begin a new epoch.
+    pub fn disown(&self) -> fjall::Result<()> {
+        self.set_place(Identity::default())
+    }
+
+    fn set_place(&self, place: Identity) -> fjall::Result<()> {
+        let mut batch = self.database.batch().durability(Some(PersistMode::SyncAll));
+        batch.insert(&self.meta, "place", place);
+        batch.commit()
+    }
+
+    /// Marks how many records were ever made durable.
+    pub fn write_mark(&self) -> std::io::Result<()> {
+        self.mark.write(Marked { written: self.written, format: FORMAT })
     }
 }
+
+fn begins(new: Option<&Epoch>) -> String {
+    match new {
+        Some(new) => format!("the epoch is {new} from now on"),
+        None => "the next start begins a new epoch".into(),
+    }
+}
+
+/// What a store became when it was opened.
+struct Settled {
+    epoch: Epoch,
+    moved: Option<String>,
+}
+
+/// What stands before a topic's number where its name stands a second time, in another keyspace: a damaged
+/// place costs one record, not a topic.
+pub(super) const SPARE: &[u8] = b"topic";
+
+/// The spare place of a topic's name.
+pub(super) fn spare_of(number: u64) -> Vec<u8> {
+    [SPARE, &number.to_be_bytes()].concat()
+}
+
+/// The name on disk of a topic: its bytes, one that no name has, and a CRC-32 of number and name.
+pub(super) fn named(number: u64, name: &str) -> Vec<u8> {
+    let sum = record::checksum(&number.to_be_bytes(), name.as_bytes());
+    [name.as_bytes(), &[NAME_END], &sum.to_be_bytes()].concat()
+}
+
+/// The name that stands under a number; `None` if it is damaged. Format 1 had the bare name.
+pub(super) fn name_in(number: &[u8], value: &[u8]) -> Option<String> {
+    let name = match value.iter().position(|byte| *byte == NAME_END) {
+        None => value,
+        Some(end) => {
+            let sum = u32::from_be_bytes(value[end + 1..].try_into().ok()?);
+            Some(&value[..end]).filter(|name| record::checksum(number, name) == sum)?
+        }
+    };
+    std::str::from_utf8(name).ok().map(str::to_owned)
+}
+
+const NAME_END: u8 = 0xFF;
 
 /// Reading everything once.
 struct Scan<'a> {
@@ -186,31 +363,60 @@ struct Scan<'a> {
     kept: HashMap<u64, Kept, RandomState>,
     held: HeldInMemory<'a>,
     keys_max: usize,
+    /// Whether keys are in the records only.
+    keys_in_records: bool,
+    /// The form of a record that this program does not know.
+    newer: Option<u8>,
 }
 
 /// Lines of damage that are told one by one.
 const DAMAGE_LINES_MAX: usize = 100;
 
 impl<'a> Scan<'a> {
-    fn new(limits: &Limits, held: HeldInMemory<'a>) -> Self {
+    fn new(limits: &Limits, held: HeldInMemory<'a>, keys_in_records: bool) -> Self {
         let keys_max = limits.idempotency_keys_max;
         let (topics, kept, damage) = (HashMap::new(), HashMap::default(), Vec::new());
-        Self { topics, records: 0, damage, kept, held, keys_max }
+        Self { topics, records: 0, damage, kept, held, keys_max, keys_in_records, newer: None }
+    }
+
+    fn all(&mut self, files: &mut Files, limits: &Limits) -> fjall::Result<()> {
+        self.names(files, limits)?;
+        self.records(files)?;
+        match self.newer {
+            Some(_) => Ok(()),
+            None => self.keys(files),
+        }
     }
 
     fn names(&mut self, files: &mut Files, limits: &Limits) -> fjall::Result<()> {
-        for entry in files.topics.iter() {
-            let (key, value) = entry.into_inner()?;
-            let number =
-                key.get(..8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
-            let name = std::str::from_utf8(&value).ok().map(|name| TopicName::parse(name, limits));
+        let spare = files.meta.prefix(SPARE).map(|entry| {
+            let (place, value) = entry.into_inner()?;
+            fjall::Result::Ok((place[SPARE.len()..].to_vec(), value))
+        });
+        let first = files.topics.iter().map(|entry| {
+            let (place, value) = entry.into_inner()?;
+            fjall::Result::Ok((place.to_vec(), value))
+        });
+        let mut unread = 0;
+        for entry in first.chain(spare) {
+            let (place, value) = entry?;
+            let number = place[..].try_into().ok().map(u64::from_be_bytes);
+            let name = name_in(&place, &value).map(|name| TopicName::parse(&name, limits));
             let (Some(number), Some(Ok(topic))) = (number, name) else {
-                self.tell("a topic's name cannot be read; its records stay on disk, unread".into());
+                unread += 1;
                 continue;
             };
             files.next_topic = files.next_topic.max(number + 1);
-            let (head, newest, keys) = (Sequence::START, Vec::new(), Vec::new());
-            self.topics.insert(number, StoredTopic { topic, number, head, newest, keys });
+            self.topics.entry(number).or_insert_with(|| {
+                let (head, newest, keys) = (Sequence::START, Vec::new(), Vec::new());
+                StoredTopic { topic, number, head, unix_ms: 0, newest, keys }
+            });
+        }
+        if unread > 0 {
+            self.tell(format!(
+                "{unread} names of topics cannot be read; where the other copy cannot either, records stay \
+                 on disk, unread"
+            ));
         }
         Ok(())
     }
@@ -232,7 +438,8 @@ impl<'a> Scan<'a> {
                 Ok(stored) => {
                     self.take(number, stored, &files.retention, &mut newest, &mut bytes);
                 }
-                Err(_) => self.take_damaged(number, sequence, &mut newest),
+                Err(Unreadable::Damaged) => self.take_damaged(number, sequence, &mut newest),
+                Err(Unreadable::Newer(form)) => self.newer = Some(form),
             }
         }
         self.end_topic(current, &mut newest);
@@ -258,12 +465,16 @@ impl<'a> Scan<'a> {
         let is_hole = topic.head > Sequence::START && stored.previous != topic.head;
         let (name, before) = (topic.topic.clone(), topic.head);
         topic.head = sequence;
+        topic.unix_ms = topic.unix_ms.max(stored.publication.unix_ms());
         let kept = self.kept.entry(number).or_insert_with(|| Kept::new(retention(&name)));
         kept.push(&stored.publication);
         if let Some(key) = stored.idempotency_key
-            && topic.keys.len() < self.keys_max
+            && self.keys_in_records
         {
             topic.keys.push((key, sequence, stored.publication.unix_ms()));
+            if topic.keys.len() > 2 * self.keys_max {
+                topic.keys.drain(..self.keys_max);
+            }
         }
         if is_hole {
             newest.clear();
@@ -299,6 +510,47 @@ impl<'a> Scan<'a> {
             None => format!("topic number {number}"),
         };
         self.tell(format!("`{name}`: record {sequence} is damaged; readers are told a gap"));
+    }
+
+    /// The newest keys of each topic. Those of a store from before they had a keyspace get their place there.
+    fn keys(&mut self, files: &Files) -> fjall::Result<()> {
+        if self.keys_in_records {
+            return self.upgrade(files);
+        }
+        for entry in files.keys.iter().rev() {
+            let (place, value) = entry.into_inner()?;
+            let Some(stored) = keys::read(&place, &value) else {
+                self.tell("an idempotency key is damaged: its publication may be repeated".into());
+                continue;
+            };
+            let keys::StoredKey { unix_ms, topic_number, sequence, key } = stored;
+            if let Some(topic) = self.topics.get_mut(&topic_number)
+                && topic.keys.len() < self.keys_max
+            {
+                topic.keys.push((key, sequence, unix_ms));
+            }
+        }
+        for topic in self.topics.values_mut() {
+            topic.keys.reverse();
+        }
+        Ok(())
+    }
+
+    /// Brings a store of format 1 to this one: names with checksums, twice, and keys in their keyspace.
+    fn upgrade(&mut self, files: &Files) -> fjall::Result<()> {
+        let mut batch = files.database.batch().durability(Some(PersistMode::SyncAll));
+        for topic in self.topics.values_mut() {
+            let name = named(topic.number, topic.topic.as_str());
+            batch.insert(&files.topics, topic.number.to_be_bytes(), name.clone());
+            batch.insert(&files.meta, spare_of(topic.number), name);
+            let too_many = topic.keys.len().saturating_sub(self.keys_max);
+            topic.keys.drain(..too_many);
+            for (key, sequence, unix_ms) in &topic.keys {
+                let place = keys::place_of(*unix_ms, topic.number, *sequence);
+                batch.insert(&files.keys, place, keys::value_of(&place, key));
+            }
+        }
+        batch.commit()
     }
 
     fn end_topic(&mut self, number: u64, newest: &mut VecDeque<Publication>) {

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use fjall::Keyspace;
 use model::{Publication, Sequence};
 
+use super::outbox::{Outbox, RETRY_EVERY};
 use super::{Deliver, StoreMail};
-use crate::ReadWanted;
 use crate::record::{self, key_of};
+use crate::{PageEnd, ReadWanted};
 
 /// A wish to read.
 pub(super) struct Reading {
@@ -36,13 +37,16 @@ const KEPT_FOR: Duration = Duration::from_secs(1);
 /// The thread that reads.
 pub(super) struct Reader {
     records: Keyspace,
-    deliver: Arc<Vec<Deliver>>,
+    outbox: Outbox,
+    /// Readings of shards that have not taken the last page yet: there is one at a time for each.
+    held: Vec<VecDeque<Reading>>,
     pages: Pages,
 }
 
 impl Reader {
     pub fn new(records: Keyspace, deliver: Arc<Vec<Deliver>>) -> Self {
-        Self { records, deliver, pages: Pages::default() }
+        let held = deliver.iter().map(|_| VecDeque::new()).collect();
+        Self { records, outbox: Outbox::new(deliver), held, pages: Pages::default() }
     }
 
     /// Answers readings until nobody can ask any more. In a storm it takes half of a core at most. (A low
@@ -51,19 +55,26 @@ impl Reader {
     pub fn run(mut self, readings: &Receiver<Reading>) {
         let mut waiting = VecDeque::new();
         loop {
-            let reading = match waiting.pop_front() {
-                Some(reading) => reading,
-                None => match readings.recv_timeout(KEPT_FOR) {
-                    Ok(reading) => reading,
+            self.offer_again(&mut waiting);
+            if waiting.is_empty() {
+                let patience = if self.outbox.is_empty() { KEPT_FOR } else { RETRY_EVERY };
+                match readings.recv_timeout(patience) {
+                    Ok(reading) => waiting.push_back(reading),
                     Err(RecvTimeoutError::Disconnected) => return,
+                    Err(RecvTimeoutError::Timeout) if !self.outbox.is_empty() => continue,
                     Err(RecvTimeoutError::Timeout) => {
                         self.pages = Pages::default();
                         let Ok(reading) = readings.recv() else { return };
-                        reading
+                        waiting.push_back(reading);
                     }
-                },
-            };
+                }
+            }
             waiting.extend(readings.try_iter());
+            let Some(reading) = waiting.pop_front() else { continue };
+            if self.outbox.is_waiting(reading.shard) {
+                self.held[reading.shard].push_back(reading);
+                continue;
+            }
             let began = Instant::now();
             let is_kept = self.answer(&reading);
             if !is_kept && waiting.len() > READINGS_MANY {
@@ -72,44 +83,60 @@ impl Reader {
         }
     }
 
+    /// Offers pages again, and goes on with the readings of shards that took theirs.
+    fn offer_again(&mut self, waiting: &mut VecDeque<Reading>) {
+        if self.outbox.is_empty() {
+            return;
+        }
+        self.outbox.retry();
+        for (shard, held) in self.held.iter_mut().enumerate() {
+            if !self.outbox.is_waiting(shard) {
+                waiting.append(held);
+            }
+        }
+    }
+
     /// Answers one reading, and whether that took no look at the disk.
     fn answer(&mut self, reading: &Reading) -> bool {
         let Reading { shard, ticket, topic_number, wanted } = *reading;
         self.pages.drop_old(Instant::now());
-        let kept = self.pages.find(topic_number, wanted.after);
+        let kept = match wanted.keep {
+            PageEnd::Oldest => self.pages.find(topic_number, wanted.after),
+            PageEnd::Newest => None,
+        };
         let is_kept = kept.is_some();
         let page = kept.cloned().unwrap_or_else(|| self.read(topic_number, wanted));
-        let mut wanted_of_it = page
-            .iter()
-            .filter(|publication| publication.sequence() > wanted.after)
-            .skip_while(|publication| publication.unix_ms() < wanted.since_ms)
-            .cloned();
-        let publications = crate::take_page(&mut wanted_of_it, wanted.count);
+        let publications = wanted.take(page.iter().cloned());
         if is_kept && publications.is_empty() {
             // All of the kept page is older than what is wanted.
             self.pages.forget(topic_number);
             return self.answer(reading);
         }
-        (self.deliver[shard])(StoreMail::Read { ticket, publications });
+        self.outbox.send(shard, StoreMail::Read { ticket, publications });
         is_kept
     }
 
     fn read(&mut self, topic_number: u64, wanted: ReadWanted) -> Arc<[Publication]> {
-        let last = key_of(topic_number, Sequence::MAX);
-        let range = self.records.range(key_of(topic_number, wanted.after.next())..=last);
-        let mut found = range
-            .map_while(|entry| {
-                let (key, value) = entry.into_inner().ok()?;
-                // What is damaged was told when the store was opened: reading ends before it.
-                record::read(&key, &value).ok().map(|stored| stored.publication)
-            })
-            .skip_while(|publication| publication.unix_ms() < wanted.since_ms);
-        let page: Arc<[Publication]> = crate::take_page(&mut found, wanted.count).into();
+        let page: Arc<[Publication]> = Self::read_anew(&self.records, topic_number, wanted).into();
         // A page that starts at a time says nothing about what is before it.
-        if wanted.since_ms == 0 && !page.is_empty() {
+        if wanted.since_ms == 0 && wanted.keep == PageEnd::Oldest && !page.is_empty() {
             self.pages.keep((topic_number, wanted.after), Arc::clone(&page), Instant::now());
         }
         page
+    }
+
+    fn read_anew(records: &Keyspace, topic_number: u64, wanted: ReadWanted) -> Vec<Publication> {
+        let first = match wanted.keep {
+            PageEnd::Oldest => wanted.after.next(),
+            PageEnd::Newest => Sequence::START,
+        };
+        let range = records.range(key_of(topic_number, first)..key_of(topic_number, wanted.before));
+        // What is damaged was told when the store was opened: readers are told a gap, and go on after it.
+        let found = range.filter_map(|entry| {
+            let (key, value) = entry.into_inner().ok()?;
+            record::read(&key, &value).ok().map(|stored| stored.publication)
+        });
+        wanted.take(found)
     }
 }
 
@@ -177,7 +204,8 @@ fn bytes_of(page: &[Publication]) -> usize {
 mod tests {
     use std::time::Duration;
 
-    use model::{Moment, Payload, PayloadKind};
+    use fjall::{Database, KeyspaceCreateOptions};
+    use model::{Limits, Moment, Payload, PayloadKind, TopicName};
 
     use super::*;
 
@@ -219,5 +247,42 @@ mod tests {
         assert_eq!(pages.bytes, pages.pages.values().map(|page| bytes_of(page)).sum::<usize>());
         pages.forget(99);
         assert!(pages.find(99, sequence(0)).is_none() && pages.find(98, sequence(0)).is_some());
+    }
+
+    #[test]
+    fn reading_goes_on_after_a_damaged_record() {
+        let name = format!("tidegate-reader-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let database = Database::builder(&folder).open().expect("a database");
+        let records = database.keyspace("records", KeyspaceCreateOptions::default).expect("opens");
+        for publication in page(1..=10, 8).iter() {
+            let record = crate::Record {
+                topic: TopicName::parse("a", &Limits::default()).expect("valid"),
+                topic_number: 1,
+                publication: publication.clone(),
+                idempotency_key: None,
+            };
+            let mut value = record.value();
+            if publication.sequence() == sequence(4) {
+                value[20] ^= 1;
+            }
+            records.insert(record.key(), value).expect("room");
+        }
+        let reader = Reader::new(records, Arc::new(Vec::new()));
+        let found = |wanted| -> Vec<u64> {
+            Reader::read_anew(&reader.records, 1, wanted)
+                .iter()
+                .map(|it| it.sequence().get())
+                .collect()
+        };
+        assert_eq!(found(ReadWanted::after(sequence(1), 4)), [2, 3, 5, 6]);
+        let backwards = ReadWanted {
+            before: sequence(7),
+            count: 4,
+            keep: PageEnd::Newest,
+            ..ReadWanted::after(sequence(2), 4)
+        };
+        assert_eq!(found(backwards), [2, 3, 5, 6]);
+        std::fs::remove_dir_all(&folder).expect("it is there");
     }
 }

@@ -1,26 +1,35 @@
 //! The thread that writes: batches that are made durable, then what need not stay any more.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
 use fjall::PersistMode;
-use model::Sequence;
+use model::{Limits, Sequence};
 
-use super::open::Files;
-use super::{Deliver, StoreMail};
+use super::keys;
+use super::open::{Files, named, spare_of};
+use super::outbox::{Outbox, RETRY_EVERY};
+use super::{Deliver, SharedFault, StoreMail};
 use crate::record::{self, key_of};
 use crate::retention::{Front, Kept};
 use crate::{Record, StoreFault, Written};
 
 /// The thread that writes.
 pub(super) struct Writer {
-    pub files: Files,
-    pub deliver: Arc<Vec<Deliver>>,
+    files: Files,
+    outbox: Outbox,
     /// When the oldest record of a topic grows too old (milliseconds since 1970), and which topic.
-    pub due: BTreeSet<(u64, u64)>,
+    due: BTreeSet<(u64, u64)>,
+    /// When that was looked at last.
+    looked_at: Instant,
+    wants_epoch: Arc<AtomicBool>,
+    fault: SharedFault,
+    /// How long idempotency keys stay, and since when those on disk are at the earliest (milliseconds).
+    key_window_ms: u64,
+    keys_since_ms: u64,
 }
 
 /// Records and bytes in one batch.
@@ -31,32 +40,96 @@ const BATCH_BYTES: usize = 16 << 20;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl Writer {
+    pub fn new(
+        files: Files,
+        deliver: Arc<Vec<Deliver>>,
+        wants_epoch: Arc<AtomicBool>,
+        fault: SharedFault,
+        limits: &Limits,
+    ) -> Self {
+        let window = limits.idempotency_window_ms.as_millis();
+        Self {
+            files,
+            outbox: Outbox::new(deliver),
+            due: BTreeSet::new(),
+            looked_at: Instant::now(),
+            wants_epoch,
+            fault,
+            key_window_ms: u64::try_from(window).unwrap_or(u64::MAX),
+            keys_since_ms: 0,
+        }
+    }
+
+    /// Writes until nobody can hand anything over any more.
     pub fn run(mut self, incoming: &Receiver<(usize, Record)>) {
+        let Err(error) = self.write_all(incoming) else { return };
+        let fault = fault_of(&error);
+        tracing::error!(%fault, "the store has stopped: durable topics take nothing more");
+        // It is set once: only this thread sets it.
+        let _ = self.fault.set(fault.clone());
+        self.refuse_all(incoming, &fault);
+    }
+
+    fn write_all(&mut self, incoming: &Receiver<(usize, Record)>) -> fjall::Result<()> {
         let mut batch = Vec::new();
         let found: Vec<u64> = self.files.kept.keys().copied().collect();
-        let mut result = self.forget(found);
-        while result.is_ok() {
-            match incoming.recv_timeout(LOOK_EVERY) {
+        self.forget(found)?;
+        self.forget_keys()?;
+        loop {
+            let patience = if self.outbox.is_empty() { LOOK_EVERY } else { RETRY_EVERY };
+            match incoming.recv_timeout(patience) {
                 Ok(first) => {
                     gather(first, incoming, &mut batch);
-                    result = self.write(&batch);
+                    let result = self.write(&batch);
                     self.answer(&batch, &result.as_ref().copied().map_err(fault_of));
-                    if result.is_ok() {
-                        result = self.forget_after(&batch);
-                    }
+                    result?;
+                    self.forget_after(&batch)?;
                     batch.clear();
                 }
-                Err(RecvTimeoutError::Timeout) => result = self.forget_due(),
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if self.wants_epoch.load(Ordering::Relaxed) {
+                self.begin_epoch()?;
+            }
+            self.outbox.retry();
+            if self.looked_at.elapsed() >= LOOK_EVERY {
+                self.looked_at = Instant::now();
+                self.forget_due()?;
+                self.forget_keys()?;
             }
         }
-        if let Err(error) = result {
-            let fault = fault_of(&error);
-            tracing::error!(%fault, "the store has stopped: durable topics take nothing more");
-            // Whoever still hands something over hears the same.
-            while let Ok(late) = incoming.recv() {
-                self.answer(&[late], &Err(fault.clone()));
+    }
+
+    /// Begins the next epoch, durably before anybody hears of it. There is one for each life of the process: what was given in an
+    /// epoch that it began itself nobody can know better.
+    fn begin_epoch(&mut self) -> fjall::Result<()> {
+        let Some(epoch) = self.files.next_epoch.take() else { return Ok(()) };
+        let files = &self.files;
+        let mut batch = files.database.batch().durability(Some(PersistMode::SyncAll));
+        batch.insert(&files.meta, "epoch", epoch.as_str());
+        batch.commit()?;
+        tracing::error!(
+            %epoch,
+            "the store is an older copy that was put back: a client has a position that it never gave; positions of before mean \
+             nothing any more: a new epoch begins"
+        );
+        for shard in 0..self.outbox.shard_count() {
+            self.outbox.send(shard, StoreMail::Epoch(epoch.clone()));
+        }
+        Ok(())
+    }
+
+    /// Whoever still hands something over hears what the first one heard.
+    fn refuse_all(&mut self, incoming: &Receiver<(usize, Record)>, fault: &StoreFault) {
+        loop {
+            let patience = if self.outbox.is_empty() { LOOK_EVERY } else { RETRY_EVERY };
+            match incoming.recv_timeout(patience) {
+                Ok(late) => self.answer(&[late], &Err(fault.clone())),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
+            self.outbox.retry();
         }
     }
 
@@ -64,10 +137,18 @@ impl Writer {
         let files = &mut self.files;
         let written = files.written + batch.len() as u64;
         let mut writes = files.database.batch().durability(Some(PersistMode::SyncData));
+        let now = unix_ms();
+        self.keys_since_ms = self.keys_since_ms.min(now);
         for (_, record) in batch {
-            if record.publication.sequence() == Sequence::START.next() {
-                let number = record.topic_number.to_be_bytes();
-                writes.insert(&files.topics, number, record.topic.as_str());
+            let (number, sequence) = (record.topic_number, record.publication.sequence());
+            if let Some(key) = &record.idempotency_key {
+                let place = keys::place_of(now, number, sequence);
+                writes.insert(&files.keys, place, keys::value_of(&place, key));
+            }
+            if sequence == Sequence::START.next() {
+                let name = named(number, record.topic.as_str());
+                writes.insert(&files.topics, number.to_be_bytes(), name.clone());
+                writes.insert(&files.meta, spare_of(number), name);
             }
             writes.insert(&files.records, record.key(), record.value());
         }
@@ -80,17 +161,17 @@ impl Writer {
             tracing::warn!(ms, records, "the disk was slow: publications waited for it");
         }
         files.written = written;
-        // Not made durable by itself: it may be behind after a power loss, never ahead.
-        files.mark.write_all_at(&written.to_be_bytes(), 0)?;
+        files.write_mark()?;
         Ok(())
     }
 
     /// Tells each shard what became of its records, in their order.
-    fn answer(&self, batch: &[(usize, Record)], result: &Result<(), StoreFault>) {
-        for (shard, deliver) in self.deliver.iter().enumerate() {
+    fn answer(&mut self, batch: &[(usize, Record)], result: &Result<(), StoreFault>) {
+        for shard in 0..self.outbox.shard_count() {
             let count = batch.iter().filter(|(of, _)| *of == shard).count();
             if count > 0 {
-                deliver(StoreMail::Written(Written { count, result: result.clone() }));
+                let written = Written { count, result: result.clone() };
+                self.outbox.send(shard, StoreMail::Written(written));
             }
         }
     }
@@ -124,6 +205,26 @@ impl Writer {
             }
         }
         self.forget(due)
+    }
+
+    /// Removes keys whose window is over. The wall clock says so: it is all that outlives the process.
+    fn forget_keys(&mut self) -> fjall::Result<()> {
+        let Files { database, keys, .. } = &self.files;
+        let until_ms = unix_ms().saturating_sub(self.key_window_ms);
+        let place = |unix_ms| keys::place_of(unix_ms, 0, Sequence::START);
+        if until_ms <= self.keys_since_ms {
+            return Ok(());
+        }
+        let mut old = keys.range(place(self.keys_since_ms)..place(until_ms)).peekable();
+        while old.peek().is_some() {
+            let mut removals = database.batch();
+            for entry in old.by_ref().take(BATCH_LEN) {
+                removals.remove(keys, entry.key()?);
+            }
+            removals.commit()?;
+        }
+        self.keys_since_ms = until_ms;
+        Ok(())
     }
 
     /// Removes what need not stay any more of these topics. It is not made durable: what comes back

@@ -2,6 +2,7 @@
 
 mod page;
 mod plot;
+mod summary;
 
 pub use page::html;
 
@@ -11,6 +12,10 @@ use serde_json::Value;
 pub fn table(report: &Value) -> String {
     let mut lines = Vec::new();
     let mut row = |name: &str, value: String| lines.push(format!("{name:<34} {value}"));
+    row("result", summary::sentence(report));
+    if let Some(verdict) = summary::verdict(report) {
+        row("verdict", verdict);
+    }
     row("scenario", format!("{}: {}", text(&report["scenario"]), text(&report["what"])));
     row("target", text(&report["target"]));
     row("scaling", text(&report["scaling"]));
@@ -36,9 +41,10 @@ pub fn table(report: &Value) -> String {
 fn why_invalid(report: &Value) -> String {
     let result = &report["result"];
     if result["generator_late_ms"]["is_late"] == true {
-        return "NO: the load generator fell behind; use fewer clients or more cores".into();
+        return "NOT VALID: the load generator fell behind; use fewer clients or more cores".into();
     }
-    "NO: messages were lost, repeated or damaged, or connections ended; see the checks".into()
+    "NOT VALID: messages were lost, repeated or damaged, or connections ended; see the checks"
+        .into()
 }
 
 /// Name and value of each figure worth a line.
@@ -143,9 +149,11 @@ fn checks(checks: &Value) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
+/// The figures of a distribution: the mean, then percentiles (p50 is the median).
+pub(crate) const PERCENTILES: [&str; 7] = ["mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
+
 fn percentiles(latency: &Value, unit: &str) -> String {
-    let names = ["mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
-    let words = names
+    let words = PERCENTILES
         .iter()
         .map(|name| format!("{name} {}", rounded(latency[*name].as_f64().unwrap_or(0.0))));
     format!("{} {unit}", words.collect::<Vec<_>>().join("  "))

@@ -30,6 +30,8 @@ const COLOURS: [RGBColor; 5] = [
     RGBColor(148, 103, 189),
     RGBColor(120, 120, 120),
 ];
+/// Dash and space of each line of the reference, in pixels.
+const DASHES: [(u32, u32); 4] = [(12, 4), (6, 4), (2, 4), (12, 8)];
 const REFERENCE: RGBColor = RGBColor(190, 30, 45);
 
 /// The plot as an SVG element, or nothing if there is nothing to draw.
@@ -49,7 +51,14 @@ pub(crate) fn svg(plot: &Plot) -> String {
         }
         false => draw(plot, left..right, 0f64.min(low)..high.max(1e-9) * 1.1, &mut out),
     };
-    if drawn.is_err() { String::new() } else { out }
+    if drawn.is_err() { String::new() } else { themed(&out) }
+}
+
+/// The page's own colours for ground and ink, so that a plot follows light and dark.
+fn themed(svg: &str) -> String {
+    svg.replace("\"#FFFFFF\"", "\"var(--ground)\"")
+        .replace("\"#000000\"", "\"var(--ink)\"")
+        .replace("\"#BE1E2D\"", "\"var(--bad)\"")
 }
 
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
@@ -75,10 +84,12 @@ where
         .x_label_area_size(36)
         .y_label_area_size(70)
         .build_cartesian_2d(x.clone(), y)?;
+    let is_short = x.end - x.start < 10.0;
     let name_of = |x: &f64| {
         let tick = plot.ticks.iter().find(|(at, _)| (at - x).abs() < 0.01);
         match (tick, plot.ticks.is_empty()) {
             (Some((_, name)), _) => (*name).to_owned(),
+            (None, true) if is_short => format!("{x:.1}"),
             (None, true) => format!("{x:.0}"),
             (None, false) => String::new(),
         }
@@ -98,14 +109,17 @@ where
             .label(&line.name)
             .legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], *colour));
     }
-    for (name, height) in &plot.marks {
+    for (number, (name, height)) in plot.marks.iter().enumerate() {
+        // Told apart by their dashes, and labelled at the line: one colour means the reference.
+        let (dash, space) = DASHES[number % DASHES.len()];
         let ends = [(x.start, *height), (x.end, *height)];
-        chart
-            .draw_series(LineSeries::new(ends, REFERENCE.stroke_width(1)))?
-            .label(format!("reference: {name}"))
-            .legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], REFERENCE));
+        chart.draw_series(DashedLineSeries::new(ends, dash, space, REFERENCE.stroke_width(1)))?;
+        let text = format!("reference, {name}: {} {}", super::rounded(*height), plot.y);
+        let style = ("sans-serif", 12).into_font().color(&REFERENCE);
+        let at = x.start + (x.end - x.start) * 0.01;
+        chart.draw_series([EmptyElement::at((at, *height)) + Text::new(text, (0, -14), style)])?;
     }
-    if plot.lines.len() + plot.marks.len() < 2 {
+    if plot.lines.len() < 2 {
         root.present()?;
         return Ok(());
     }

@@ -103,11 +103,21 @@ const ROUNDS: Size = Size {
     seconds: 10,
 };
 
+/// The scenario that runs where none is named.
+pub const QUICK: &str = "quick";
+
 /// All scenarios.
 pub fn list() -> Vec<Scenario> {
     let scenario =
         |name, what, kind, size, reference| Scenario { name, what, kind, reference, size };
     vec![
+        scenario(
+            QUICK,
+            "15 seconds: does it run well here, and how far is it from this machine's floor",
+            Kind::Stream,
+            Size { clients_per_core: 1_000, seconds: 5, ..STREAM },
+            None,
+        ),
         scenario(
             "fastest-million",
             "1 of 100 topics for each client, 10 messages of 512 B a second",

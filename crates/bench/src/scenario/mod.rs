@@ -15,7 +15,7 @@ mod storm;
 mod stream;
 
 pub(crate) use catalogue::Reading;
-pub use catalogue::{Kind, Reference, Scenario, find, list};
+pub use catalogue::{Kind, QUICK, Reference, Scenario, find, list};
 
 use serde_json::Value;
 

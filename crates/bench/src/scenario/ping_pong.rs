@@ -13,7 +13,7 @@ use crate::cores::pin;
 use crate::dialect::{Dialect, Heard, Taken, Wanted, websocket::take_handshake};
 use crate::publisher;
 use crate::run::Context;
-use crate::stage::latency_json;
+use crate::stage::{INTERRUPTED, latency_json};
 use crate::target::{Needs, Target};
 
 /// Turns of one second each, of the server and of the bare echo.
@@ -39,16 +39,22 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
         let hears = |heard: &[u8]| hears_payload(&*target.dialect, heard);
         let request = target.dialect.request(bytes);
         let (mut ours, mut floor, mut asked) = (trips(), trips(), trips());
+        let is_over = || context.progress.is_interrupted();
         // The first turn of each warms up.
         for turn in 0..=context.seconds {
+            if is_over() {
+                return Err(INTERRUPTED.into());
+            }
             let (mut discard, mut discard_too) = (trips(), trips());
             let (mine, theirs) = match turn {
                 0 => (&mut discard, &mut discard_too),
                 _ => (&mut ours, &mut floor),
             };
-            round_trips(&mut publisher, &mut server, &frame, mine, &hears).map_err(failed)?;
+            round_trips(&mut publisher, &mut server, &frame, mine, &hears, &is_over)
+                .map_err(failed)?;
             let mut same = bare.try_clone().map_err(failed)?;
-            round_trips(&mut same, &mut bare, &frame, theirs, &|heard| heard.len() >= frame.len())
+            let is_whole = |heard: &[u8]| heard.len() >= frame.len();
+            round_trips(&mut same, &mut bare, &frame, theirs, &is_whole, &is_over)
                 .map_err(failed)?;
             if let Some((frame, mark)) = &request {
                 let is_back =
@@ -56,7 +62,8 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
                 let mut same = server.try_clone().map_err(failed)?;
                 let mut discard = trips();
                 let trips = if turn == 0 { &mut discard } else { &mut asked };
-                round_trips(&mut same, &mut server, frame, trips, &is_back).map_err(failed)?;
+                round_trips(&mut same, &mut server, frame, trips, &is_back, &is_over)
+                    .map_err(failed)?;
             }
         }
         // The echo ends when both of its peers' handles are gone.
@@ -166,12 +173,13 @@ fn round_trips(
     frame: &[u8],
     trips: &mut Histogram<u64>,
     is_back: &dyn Fn(&[u8]) -> bool,
+    is_over: &dyn Fn() -> bool,
 ) -> std::io::Result<()> {
     let (mut heard, mut buffer) = (Vec::new(), [0; 4096]);
     let until = Instant::now() + TURN;
     loop {
         let began = Instant::now();
-        if began >= until {
+        if began >= until || is_over() {
             return Ok(());
         }
         publisher.write_all(frame)?;

@@ -176,7 +176,7 @@ struct Reader {
 
 impl Reader {
     fn start(address: SocketAddr, selector: &str, way: &Way) -> Result<Self, String> {
-        let options = ClientOptions { rates: way.rates, seed: 3, ..ClientOptions::default() };
+        let options = ClientOptions { rates: way.rates, seed: Some(3), ..ClientOptions::default() };
         let mut client = Client::connect(&format!("ws://{address}"), options)
             .map_err(|error| error.to_string())?;
         let selector = Selector::parse(selector, &Limits::default()).map_err(|e| e.to_string())?;

@@ -43,8 +43,9 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
 }
 
 fn floor(context: &Context<'_>) -> Result<f64, String> {
-    const SECONDS: u64 = 3;
-    context.progress.phase("measuring the floor", Some(SECONDS));
+    const SECONDS_MAX: u64 = 3;
+    let seconds = context.seconds.min(SECONDS_MAX);
+    context.progress.phase("measuring the floor", Some(seconds));
     let per_send = match context.pace {
         crate::publisher::Pace::Rounds(_) => context.topics,
         _ => 1,
@@ -54,7 +55,7 @@ fn floor(context: &Context<'_>) -> Result<f64, String> {
         crate::publisher::Pace::Even(rate) | crate::publisher::Pace::Rounds(rate) => rate,
         crate::publisher::Pace::Random(_) => 1.0,
     };
-    cpu_us_per_send(context.clients, bytes, rounds, SECONDS, &context.cores)
+    cpu_us_per_send(context.clients, bytes, rounds, seconds, &context.cores)
 }
 
 /// 5 ms at 90 %, 10 ms at 99.9 %, 20 ms always: of the hiccups of the server's process.

@@ -177,7 +177,7 @@ impl Runner {
         let options = ClientOptions {
             token: token_of(step, &tokens),
             other_urls: urls,
-            seed: u64::from(self.server.port()) + self.peers.len() as u64,
+            seed: Some(u64::from(self.server.port()) + self.peers.len() as u64),
             ..ClientOptions::default()
         };
         let connected = match Client::connect(&first, options) {

@@ -1,10 +1,10 @@
 //! Who handles which requests, on all shards.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
-use model::{Selector, TopicName};
+use model::{RandomState, Selector, TopicName};
 use slab::Slab;
 
 use crate::index::ShardIndex;
@@ -34,10 +34,17 @@ pub struct Registration {
 pub(super) struct Handlers {
     all: Slab<Registration>,
     tree: SelectorTree<u32>,
-    /// Those of each connection.
-    of_link: HashMap<(ShardIndex, u32), Vec<u32>, RandomState>,
+    /// Those of each connection: its shard, its number, and which of that number it is.
+    of_link: HashMap<(ShardIndex, u32, u32), HashMap<Selector, u32, RandomState>, RandomState>,
     /// Grows with each request, so that equal handlers take turns.
     turn: usize,
+}
+
+/// Goes through those who handle a topic, as far as it was let.
+#[derive(Debug, Default)]
+pub(super) struct Walk {
+    /// Those that were not looked at yet, the next one last.
+    rest: Vec<u32>,
 }
 
 impl Handlers {
@@ -51,7 +58,7 @@ impl Handlers {
         let selector = selector.clone();
         let index = self.all.insert(registration) as u32;
         self.tree.insert(&selector, index);
-        self.of_link.entry((shard, link)).or_default().push(index);
+        self.of_link.entry((shard, link, serial)).or_default().insert(selector, index);
     }
 
     /// Removes what a session handles: one selector, or all. Answers how many it were.
@@ -62,54 +69,69 @@ impl Handlers {
         serial: u32,
         only: Option<&Selector>,
     ) -> usize {
-        let Some(indices) = self.of_link.get_mut(&(shard, link)) else { return 0 };
-        let (all, tree) = (&mut self.all, &mut self.tree);
-        let before = indices.len();
-        indices.retain(|index| {
-            let known = &all[*index as usize];
-            let is_it = known.serial == serial && only.is_none_or(|only| *only == known.selector);
-            if is_it {
-                let gone = all.remove(*index as usize);
-                tree.remove(&gone.selector, *index);
-            }
-            !is_it
-        });
-        let gone = before - indices.len();
+        let name = (shard, link, serial);
+        let Some(indices) = self.of_link.get_mut(&name) else { return 0 };
+        let gone = match only {
+            Some(selector) => indices.remove_entry(selector).into_iter().collect(),
+            None => std::mem::take(indices),
+        };
         if indices.is_empty() {
-            self.of_link.remove(&(shard, link));
+            self.of_link.remove(&name);
         }
-        gone
+        for (selector, index) in &gone {
+            self.all.remove(*index as usize);
+            self.tree.remove(selector, *index);
+        }
+        gone.len()
     }
 
-    /// Those who handle a topic and are accepted, the most specific first; equal ones take turns.
-    pub fn candidates(
+    /// Whether a connection handles a selector.
+    pub fn has(&self, (shard, link, serial): (ShardIndex, u32, u32), selector: &Selector) -> bool {
+        self.of_link.get(&(shard, link, serial)).is_some_and(|known| known.contains_key(selector))
+    }
+
+    /// Shows `take` those who handle a topic, the most specific first and equal ones in turn, until it wants no
+    /// more; answers how many were looked at.
+    pub fn visit(
         &mut self,
         topic: &TopicName,
-        accepts: impl Fn(&Registration) -> bool,
-    ) -> Vec<Registration> {
-        let mut found: Vec<u32> = Vec::new();
-        self.tree.visit_matches(topic.as_str(), &mut |index| found.push(index));
-        found.retain(|index| accepts(&self.all[*index as usize]));
-        let rank = |index: &u32| specificity(&self.all[*index as usize].selector);
-        found.sort_by_cached_key(|index| (std::cmp::Reverse(rank(index)), *index));
-        if let Some(first) = found.first() {
-            let best = rank(first);
-            let equal = found.iter().take_while(|index| rank(index) == best).count();
-            found[..equal].rotate_left(self.turn % equal);
-            self.turn = self.turn.wrapping_add(1);
-        }
-        found.into_iter().map(|index| self.all[index as usize].clone()).collect()
+        mut take: impl FnMut(&Registration) -> ControlFlow<()>,
+    ) -> usize {
+        let (all, turn, mut steps) = (&self.all, self.turn, 0);
+        self.turn = self.turn.wrapping_add(1);
+        // How it ended does not matter here.
+        let _ = self.tree.visit_specific_first(topic.as_str(), &mut |equal| {
+            let equal = equal.as_slice();
+            let (before, from) = equal.split_at(turn % equal.len());
+            from.iter().chain(before).try_for_each(|index| {
+                steps += 1;
+                take(&all[*index as usize])
+            })
+        });
+        steps
     }
-}
 
-/// Greater for what is more specific: level by level a name before `+` before `#`.
-fn specificity(selector: &Selector) -> Vec<u8> {
-    let rank = |level| match level {
-        "#" => 0,
-        "+" => 1,
-        _ => 2,
-    };
-    selector.as_str().split('/').map(rank).collect()
+    /// All who handle a topic, in the same order, to be looked at little by little.
+    pub fn walk(&mut self, topic: &TopicName) -> Walk {
+        let (turn, mut rest) = (self.turn, Vec::new());
+        self.turn = self.turn.wrapping_add(1);
+        let _ = self.tree.visit_specific_first(topic.as_str(), &mut |equal| {
+            let equal = equal.as_slice();
+            let (before, from) = equal.split_at(turn % equal.len());
+            rest.extend(from.iter().chain(before));
+            ControlFlow::Continue(())
+        });
+        rest.reverse();
+        Walk { rest }
+    }
+
+    /// The next one of a walk, if that is still there; `None` at its end.
+    pub fn next(&self, walk: &mut Walk, topic: &TopicName) -> Option<Option<&Registration>> {
+        let index = walk.rest.pop()?;
+        let known = self.all.get(index as usize);
+        // Its place may be another one's by now.
+        Some(known.filter(|known| known.selector.matches(topic.as_str())))
+    }
 }
 
 #[cfg(test)]
@@ -132,7 +154,12 @@ mod tests {
 
     fn links(handlers: &mut Handlers, topic: &str) -> Vec<u32> {
         let topic = TopicName::parse(topic, &Limits::default()).expect("valid");
-        handlers.candidates(&topic, |_| true).iter().map(|found| found.link).collect()
+        let mut links = Vec::new();
+        handlers.visit(&topic, |found| {
+            links.push(found.link);
+            ControlFlow::Continue(())
+        });
+        links
     }
 
     #[test]

@@ -19,6 +19,12 @@ impl Outcome {
         Self { result: Err(Refusal::new(code, text)) }
     }
 
+    /// Whether whoever was asked left it alone, so that another may be asked.
+    pub(super) fn is_left_to_others(&self) -> bool {
+        let refusal = self.result.as_ref().err();
+        refusal.is_some_and(|it| matches!(it.code, Code::TooManyRequests | Code::NoHandler))
+    }
+
     /// Whether the request may have been carried out.
     pub(super) fn is_final(&self) -> bool {
         let again = [Code::NoHandler, Code::TooManyRequests, Code::Busy];
@@ -34,6 +40,8 @@ pub struct Ask {
     pub link: u32,
     /// Which connection of that number.
     pub serial: u32,
+    /// What it was chosen by, and is to handle still; nothing for one that was chosen by name.
+    pub(super) handled_as: Option<Selector>,
     pub(super) topic: TopicName,
     pub(super) payload: Arc<Payload>,
     pub(super) due: Duration,
@@ -44,10 +52,10 @@ pub struct Ask {
 /// What shards tell each other of requests.
 #[derive(Clone, Debug)]
 pub enum RequestMail {
-    /// A session handles something; answered by `Registered`.
-    Register(Box<Registration>),
-    /// A shard knows of the registration of this connection.
-    Registered(u32, u32),
+    /// A session handles something; answered by `Registered` with the number of its `handle` at its shard.
+    Register(Box<Registration>, u64),
+    /// A shard knows of one selector of that `handle`.
+    Registered(u64),
     /// A session handles a selector no more, or nothing.
     Unregister(u32, u32, Option<Selector>),
     /// A request for a handler of that shard.
@@ -55,7 +63,7 @@ pub enum RequestMail {
     /// A request whose key is at home there.
     AskByKey(Box<AskByKey>),
     /// What became of a request of that shard.
-    Settle(u64, Box<Outcome>),
+    Settle(Ticket, Box<Outcome>),
 }
 
 /// A request on its way to the home of its key.

@@ -9,13 +9,15 @@ mod keyed;
 mod mail;
 mod open;
 mod output;
+mod search;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Asked, Capacity, Code, Limits, Refusal, Request, Respond, Selector};
-use slab::Slab;
+use model::{
+    Asked, Capacity, Code, Limits, RandomState, Refusal, Request, Respond, Selector, Unanswered,
+};
 
 use self::handlers::Handlers;
 pub use self::handlers::Registration;
@@ -23,23 +25,33 @@ use self::keyed::{KeyName, Keys};
 pub use self::mail::{Ask, AskByKey, Outcome, RequestMail};
 use self::open::OpenRequests;
 pub use self::output::{RequestCounters, RequestOutput};
+pub use self::search::Accepts;
+use self::search::{Search, Wanted};
+use crate::faults::{Fault, is_planted};
 use crate::index::{ShardIndex, home_shard_of};
 
-/// Handlers that are tried for one request, one after the other, while they are full.
-const CANDIDATES_MAX: usize = 16;
+/// A pending request: the shard where it is, and its number there, which no other request of the process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket {
+    shard: ShardIndex,
+    number: u64,
+}
 
-/// A pending request: the asking shard in the upper 16 bits, then a generation, then a slot.
-pub(crate) type Ticket = u64;
-
-/// Decides whether a handler may be asked.
-pub type Accepts<'a> = &'a dyn Fn(&Registration) -> bool;
+const FULL: &str = "cannot ask now: the shard waits for requests_open_max answers; try again later";
 
 #[derive(Debug)]
 struct Pending<A> {
-    generation: u16,
     due: Duration,
     asker: PendingAsker<A>,
     rest: Rest,
+}
+
+/// A `handle` of which some shards are yet to know.
+#[derive(Debug)]
+struct Registering {
+    link: u32,
+    serial: u32,
+    unanswered: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -52,7 +64,7 @@ enum PendingAsker<A> {
 enum Rest {
     /// One handler has it, or the home of its key.
     One,
-    /// One has it; if that one is full these are asked, the last first.
+    /// One has it; if that one is full, or handles it no more, these are asked, the last first.
     Others(Box<(Vec<Registration>, Ask)>),
     /// So many have it; so many of those answered, and so many did not.
     All { waiting: u64, answered: u64, missing: u64 },
@@ -60,7 +72,7 @@ enum Rest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    Pending(Ticket),
+    Pending(u64),
     Open(u64),
 }
 
@@ -71,19 +83,31 @@ pub struct Requests<A> {
     shard_count: u16,
     limits: Limits,
     handlers: Handlers,
-    /// How many shards are yet to know of a registration, by its connection.
-    registering: Vec<(u32, u32, usize)>,
+    /// The `handle`s of which some shards are yet to know, by number.
+    registering: HashMap<u64, Registering, RandomState>,
+    /// How many `handle`s there were.
+    registered: u64,
     /// What each session takes that handles something.
-    capacities: HashMap<u32, Capacity>,
+    capacities: HashMap<u32, Capacity, RandomState>,
     /// How many devices each session has that has some.
-    devices: HashMap<u32, usize>,
-    pending: Slab<Pending<A>>,
-    generations: u16,
+    devices: HashMap<u32, usize, RandomState>,
+    pending: HashMap<u64, Pending<A>, RandomState>,
+    /// How many requests there were.
+    begun: u64,
     open: OpenRequests,
     keys: Keys,
     dues: BTreeSet<(Duration, Due)>,
     outputs: VecDeque<RequestOutput<A>>,
+    /// Requests for which many handlers must be looked at.
+    searches: VecDeque<Search>,
     counters: RequestCounters,
+    work: u64,
+}
+
+/// What becomes of a request whose handler is none any more, and did nothing about it.
+fn just_ended() -> Outcome {
+    let text = "cannot have it answered: the session that handled it just ended that; ask again";
+    Outcome::refused(Code::NoHandler, text)
 }
 
 impl<A: Clone> Requests<A> {
@@ -94,16 +118,19 @@ impl<A: Clone> Requests<A> {
             shard_count,
             limits,
             handlers: Handlers::default(),
-            registering: Vec::new(),
-            capacities: HashMap::new(),
-            devices: HashMap::new(),
-            pending: Slab::new(),
-            generations: 0,
+            registering: HashMap::default(),
+            registered: 0,
+            capacities: HashMap::default(),
+            devices: HashMap::default(),
+            pending: HashMap::default(),
+            begun: 0,
             open: OpenRequests::default(),
             keys: Keys::default(),
             dues: BTreeSet::new(),
             outputs: VecDeque::new(),
+            searches: VecDeque::new(),
             counters: RequestCounters::default(),
+            work: 0,
         }
     }
 
@@ -117,8 +144,16 @@ impl<A: Clone> Requests<A> {
         !self.outputs.is_empty()
     }
 
-    /// When the next deadline is.
+    /// Handlers looked at so far.
+    pub fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// When the next deadline is, or anything else is to be done.
     pub fn due_at(&self) -> Option<Duration> {
+        if !self.searches.is_empty() {
+            return Some(Duration::ZERO);
+        }
         self.dues.first().map(|(due, _)| *due)
     }
 
@@ -154,11 +189,13 @@ impl<A: Clone> Requests<A> {
         let Some(Registration { link, serial, .. }) = registrations.first() else { return Ok(()) };
         let (link, serial) = (*link, *serial);
         self.capacities.insert(link, capacity);
-        let waits = registrations.len() * usize::from(self.shard_count);
-        self.registering.push((link, serial, waits));
+        let unanswered = registrations.len() * usize::from(self.shard_count);
+        self.registered += 1;
+        let number = self.registered;
+        self.registering.insert(number, Registering { link, serial, unanswered });
         for registration in registrations {
             for shard in 0..self.shard_count {
-                let mail = RequestMail::Register(Box::new(registration.clone()));
+                let mail = RequestMail::Register(Box::new(registration.clone()), number);
                 self.mail(ShardIndex(shard), mail, now);
             }
         }
@@ -185,7 +222,7 @@ impl<A: Clone> Requests<A> {
     /// Hears that a connection of this shard ended that may have had requests.
     pub fn handle_gone(&mut self, link: u32, now: Duration) {
         self.capacities.remove(&link);
-        self.registering.retain(|(known, ..)| *known != link);
+        self.registering.retain(|_, known| known.link != link);
         for number in self.open.numbers_of(link) {
             let Some(open) = self.open.remove(number) else { continue };
             self.dues.remove(&(open.due, Due::Open(number)));
@@ -201,7 +238,7 @@ impl<A: Clone> Requests<A> {
         asker: A,
         request: Request,
         (session, principal): (Arc<str>, Arc<str>),
-        accepts: Accepts<'_>,
+        accepts: Option<Accepts>,
         now: Duration,
     ) {
         let due = now + request.timeout;
@@ -233,7 +270,18 @@ impl<A: Clone> Requests<A> {
             return None;
         };
         let Request { topic, payload, .. } = request;
-        Some(Box::new(Ask { ticket, link: 0, serial: 0, topic, payload, due, session, principal }))
+        let (link, serial, handled_as) = (0, 0, None);
+        Some(Box::new(Ask {
+            ticket,
+            link,
+            serial,
+            handled_as,
+            topic,
+            payload,
+            due,
+            session,
+            principal,
+        }))
     }
 
     /// Sends a prepared request to a connection, whatever that handles.
@@ -253,8 +301,7 @@ impl<A: Clone> Requests<A> {
     }
 
     fn refuse_full(&mut self, asker: A) {
-        let text = "cannot ask now: the shard waits for requests_open_max answers; try again later";
-        let outcome = Outcome::refused(Code::TooManyRequests, text);
+        let outcome = Outcome::refused(Code::TooManyRequests, FULL);
         self.counters.refused += 1;
         self.outputs.push_back(RequestOutput::Answer { asker, outcome, has_more: false });
     }
@@ -264,18 +311,14 @@ impl<A: Clone> Requests<A> {
         if self.pending.len() >= self.limits.requests_open_max {
             return None;
         }
-        self.generations = self.generations.wrapping_add(1);
-        let generation = self.generations;
-        let slot = self.pending.insert(Pending { generation, due, asker, rest: Rest::One });
-        let ticket = u64::from(self.shard.0) << 48 | u64::from(generation) << 32 | slot as u64;
-        self.dues.insert((due, Due::Pending(ticket)));
-        Some(ticket)
-    }
-
-    fn slot_of(&self, ticket: Ticket) -> Option<usize> {
-        let slot = (ticket & u64::from(u32::MAX)) as usize;
-        let pending = self.pending.get(slot)?;
-        (u64::from(pending.generation) == ticket >> 32 & 0xFFFF).then_some(slot)
+        self.begun += 1;
+        let number = match is_planted(Fault::TicketGivenTwice) {
+            true => (1..).find(|number| !self.pending.contains_key(number))?,
+            false => self.begun,
+        };
+        self.pending.insert(number, Pending { due, asker, rest: Rest::One });
+        self.dues.insert((due, Due::Pending(number)));
+        Some(Ticket { shard: self.shard, number })
     }
 
     /// Finds who is to answer a pending request.
@@ -284,72 +327,30 @@ impl<A: Clone> Requests<A> {
         ticket: Ticket,
         request: Request,
         (session, principal): (Arc<str>, Arc<str>),
-        accepts: Accepts<'_>,
+        accepts: Option<Accepts>,
         now: Duration,
     ) {
         let Request { topic, payload, to, .. } = request;
-        let may = |known: &Registration| {
-            to.session.as_deref().is_none_or(|session| *session == *known.session)
-                && to.principal.as_deref().is_none_or(|it| *it == *known.principal)
-                && accepts(known)
-        };
-        let mut candidates = self.handlers.candidates(&topic, may);
-        let Some(slot) = self.slot_of(ticket) else { return };
-        let due = self.pending[slot].due;
-        let (link, serial) = (0, 0);
-        let ask = Ask { ticket, link, serial, topic, payload, due, session, principal };
-        if to.all {
-            let mut asked: Vec<(ShardIndex, u32)> = Vec::new();
-            candidates.retain(|it| {
-                let is_new = !asked.contains(&(it.shard, it.link));
-                asked.push((it.shard, it.link));
-                is_new
-            });
-            let waiting = candidates.len() as u64;
-            self.pending[slot].rest = Rest::All { waiting, answered: 0, missing: 0 };
-            if waiting == 0 {
-                self.end_all(slot);
-            }
-            for candidate in candidates {
-                self.send_ask(&candidate, &ask, now);
-            }
-            return;
-        }
-        // A few more than the first, should that one be full.
-        candidates.truncate(CANDIDATES_MAX);
-        candidates.reverse();
-        match candidates.pop() {
-            None => {
-                let text = format!(
-                    "cannot have `{}` answered: no session handles it, or none of those that may answer \
-                     this; start one that does, and ask again",
-                    ask.topic
-                );
-                self.settle(ticket, Outcome::refused(Code::NoHandler, text), now);
-            }
-            Some(first) => {
-                if !candidates.is_empty() {
-                    self.pending[slot].rest = Rest::Others(Box::new((candidates, ask.clone())));
-                }
-                self.send_ask(&first, &ask, now);
-            }
-        }
+        let Some(pending) = self.pending.get(&ticket.number) else { return };
+        let (link, serial, handled_as, due) = (0, 0, None, pending.due);
+        let ask = Ask { ticket, link, serial, handled_as, topic, payload, due, session, principal };
+        self.find(ask, Wanted::new(to, accepts), now);
     }
 
     fn send_ask(&mut self, to: &Registration, ask: &Ask, now: Duration) {
-        let ask = Ask { link: to.link, serial: to.serial, ..ask.clone() };
+        let handled_as = Some(to.selector.clone());
+        let ask = Ask { link: to.link, serial: to.serial, handled_as, ..ask.clone() };
         self.mail(to.shard, RequestMail::Ask(Box::new(ask)), now);
     }
 
     /// Hears another shard, or this one.
     pub fn handle_mail(&mut self, from: ShardIndex, mail: RequestMail, now: Duration) {
         match mail {
-            RequestMail::Register(registration) => {
-                let (link, serial) = (registration.link, registration.serial);
+            RequestMail::Register(registration, number) => {
                 self.handlers.add(*registration);
-                self.mail(from, RequestMail::Registered(link, serial), now);
+                self.mail(from, RequestMail::Registered(number), now);
             }
-            RequestMail::Registered(link, serial) => self.handle_registered(link, serial),
+            RequestMail::Registered(number) => self.handle_registered(number),
             RequestMail::Unregister(link, serial, only) => {
                 self.handlers.remove(from, link, serial, only.as_ref());
             }
@@ -359,16 +360,12 @@ impl<A: Clone> Requests<A> {
         }
     }
 
-    fn handle_registered(&mut self, link: u32, serial: u32) {
-        let mut waits = self.registering.iter_mut();
-        let Some(wait) = waits.find(|(known, number, _)| (*known, *number) == (link, serial))
-        else {
-            return;
-        };
-        wait.2 -= 1;
-        if wait.2 == 0 {
-            self.registering
-                .retain(|(known, number, left)| (*known, *number) != (link, serial) || *left > 0);
+    fn handle_registered(&mut self, number: u64) {
+        let Some(registering) = self.registering.get_mut(&number) else { return };
+        registering.unanswered -= 1;
+        if registering.unanswered == 0
+            && let Some(Registering { link, serial, .. }) = self.registering.remove(&number)
+        {
             self.outputs.push_back(RequestOutput::Registered { link, serial });
         }
     }
@@ -385,7 +382,11 @@ impl<A: Clone> Requests<A> {
     }
 
     fn handle_ask(&mut self, ask: Ask, now: Duration) {
-        let Ask { ticket, link, serial, topic, payload, due, session, principal } = ask;
+        let Ask { ticket, link, serial, handled_as, topic, payload, due, session, principal } = ask;
+        let name = (self.shard, link, serial);
+        if handled_as.is_some_and(|selector| !self.handlers.has(name, &selector)) {
+            return self.settle(ticket, just_ended(), now);
+        }
         let bytes_max = self.capacities.get(&link).and_then(|capacity| capacity.payload_bytes_max);
         if let Some(bytes_max) = bytes_max.filter(|bytes_max| payload.bytes().len() > *bytes_max) {
             let text = format!(
@@ -429,22 +430,25 @@ impl<A: Clone> Requests<A> {
 
     fn handle_ask_by_key(&mut self, by_key: AskByKey, now: Duration) {
         let AskByKey { ticket, request, due, session, principal } = by_key;
-        let Some(key) = request.key.clone() else { return };
+        let Some(key) = request.key.as_deref() else { return };
         let window = self.limits.idempotency_window_ms;
         let Limits { idempotency_keys_max, request_outcomes_bytes_max, .. } = self.limits;
         let before = now.saturating_sub(window);
         self.keys.forget(before, idempotency_keys_max, request_outcomes_bytes_max);
-        let name: KeyName = (Arc::clone(&principal), request.topic.clone(), key);
-        match self.keys.ask(name.clone(), ticket) {
+        let name: KeyName = (Arc::clone(&principal), request.topic.clone(), key.into());
+        self.keys.forget_waiting(now);
+        let is_full = self.keys.waiting_count() >= self.limits.requests_open_max;
+        if is_full && !self.keys.has_outcome(&name) {
+            return self.settle(ticket, Outcome::refused(Code::TooManyRequests, FULL), now);
+        }
+        match self.keys.ask(name.clone(), ticket, due) {
             (Some(outcome), _) => self.settle(ticket, outcome, now),
             (None, false) => {}
             (None, true) => match self.begin(PendingAsker::Key(name.clone()), due) {
                 // A request has a key or a filter, not both.
-                Some(own) => self.route(own, request, (session, principal), &|_| true, now),
+                Some(own) => self.route(own, request, (session, principal), None, now),
                 None => {
-                    let text = "cannot ask now: the shard waits for requests_open_max answers; try \
-                                again later";
-                    let outcome = Outcome::refused(Code::TooManyRequests, text);
+                    let outcome = Outcome::refused(Code::TooManyRequests, FULL);
                     for ticket in self.keys.settle(name, &outcome, now) {
                         self.settle(ticket, outcome.clone(), now);
                     }
@@ -481,7 +485,8 @@ impl<A: Clone> Requests<A> {
         self.dues.remove(&(open.due, Due::Open(request)));
         let outcome = match result {
             Ok(payload) => Outcome { result: Ok((name, payload)) },
-            Err(text) => Outcome::refused(Code::Declined, text),
+            Err(Unanswered::Declined(text)) => Outcome::refused(Code::Declined, text),
+            Err(Unanswered::NotHandled) => just_ended(),
         };
         self.settle(open.ticket, outcome, now);
         Ok(())
@@ -489,15 +494,13 @@ impl<A: Clone> Requests<A> {
 
     /// Takes an outcome to the shard that waits for it.
     fn settle(&mut self, ticket: Ticket, outcome: Outcome, now: Duration) {
-        let shard = ShardIndex((ticket >> 48) as u16);
-        self.mail(shard, RequestMail::Settle(ticket, Box::new(outcome)), now);
+        self.mail(ticket.shard, RequestMail::Settle(ticket, Box::new(outcome)), now);
     }
 
     fn handle_outcome(&mut self, ticket: Ticket, outcome: Outcome, now: Duration) {
-        let Some(slot) = self.slot_of(ticket) else { return };
-        let is_full = matches!(&outcome.result, Err(it) if it.code == Code::TooManyRequests);
-        match &mut self.pending[slot].rest {
-            Rest::Others(rest) if is_full && !rest.0.is_empty() => {
+        let Some(pending) = self.pending.get_mut(&ticket.number) else { return };
+        match &mut pending.rest {
+            Rest::Others(rest) if outcome.is_left_to_others() && !rest.0.is_empty() => {
                 let Some(next) = rest.0.pop() else { return };
                 let ask = rest.1.clone();
                 return self.send_ask(&next, &ask, now);
@@ -510,7 +513,7 @@ impl<A: Clone> Requests<A> {
                 }
                 let is_last = *waiting == 0;
                 if outcome.result.is_ok()
-                    && let PendingAsker::Outside(asker) = self.pending[slot].asker.clone()
+                    && let PendingAsker::Outside(asker) = pending.asker.clone()
                 {
                     self.outputs.push_back(RequestOutput::Answer {
                         asker,
@@ -519,18 +522,18 @@ impl<A: Clone> Requests<A> {
                     });
                 }
                 if is_last {
-                    self.end_all(slot);
+                    self.end_all(ticket.number);
                 }
                 return;
             }
             Rest::One | Rest::Others(_) => {}
         }
-        self.end(slot, ticket, outcome, now);
+        self.end(ticket.number, outcome, now);
     }
 
-    fn end(&mut self, slot: usize, ticket: Ticket, outcome: Outcome, now: Duration) {
-        let pending = self.pending.remove(slot);
-        self.dues.remove(&(pending.due, Due::Pending(ticket)));
+    fn end(&mut self, number: u64, outcome: Outcome, now: Duration) {
+        let Some(pending) = self.pending.remove(&number) else { return };
+        self.dues.remove(&(pending.due, Due::Pending(number)));
         match pending.asker {
             PendingAsker::Outside(asker) => {
                 match &outcome.result {
@@ -550,11 +553,9 @@ impl<A: Clone> Requests<A> {
         }
     }
 
-    fn end_all(&mut self, slot: usize) {
-        let pending = self.pending.remove(slot);
-        let generation = u64::from(pending.generation);
-        let ticket = u64::from(self.shard.0) << 48 | generation << 32 | slot as u64;
-        self.dues.remove(&(pending.due, Due::Pending(ticket)));
+    fn end_all(&mut self, number: u64) {
+        let Some(pending) = self.pending.remove(&number) else { return };
+        self.dues.remove(&(pending.due, Due::Pending(number)));
         if let (Rest::All { waiting, answered, missing }, PendingAsker::Outside(asker)) =
             (pending.rest, pending.asker)
         {
@@ -564,8 +565,10 @@ impl<A: Clone> Requests<A> {
         }
     }
 
-    /// Ends what is due.
+    /// Ends what is due, and goes on with what takes several turns.
     pub fn run_timers(&mut self, now: Duration) {
+        self.run_searches(now);
+        self.keys.forget_waiting(now);
         while let Some((at, due)) = self.dues.first().copied()
             && at <= now
         {
@@ -573,19 +576,19 @@ impl<A: Clone> Requests<A> {
             match due {
                 // Whoever asked hears it from its own shard's clock.
                 Due::Open(number) => drop(self.open.remove(number)),
-                Due::Pending(ticket) => self.time_out(ticket, now),
+                Due::Pending(number) => self.time_out(number, now),
             }
         }
     }
 
-    fn time_out(&mut self, ticket: Ticket, now: Duration) {
-        let Some(slot) = self.slot_of(ticket) else { return };
-        if matches!(self.pending[slot].rest, Rest::All { .. }) {
-            return self.end_all(slot);
+    fn time_out(&mut self, number: u64, now: Duration) {
+        let Some(pending) = self.pending.get(&number) else { return };
+        if matches!(pending.rest, Rest::All { .. }) {
+            return self.end_all(number);
         }
         let text = "the answer did not come within timeout_ms: the request may have been carried out; allow \
                     more time, or look at whoever handles it";
-        self.end(slot, ticket, Outcome::refused(Code::TimedOut, text), now);
+        self.end(number, Outcome::refused(Code::TimedOut, text), now);
     }
 }
 

@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
-use slab::Slab;
-
 use super::Ticket;
+use model::RandomState;
 
 /// A request that somebody here has, and has not answered yet.
 #[derive(Clone, Copy, Debug)]
@@ -15,23 +13,18 @@ pub(super) struct Open {
     pub link: u32,
     pub serial: u32,
     pub due: Duration,
-    generation: u32,
+    /// Its place among those of its connection.
+    at: u32,
 }
 
 /// The open requests of a shard.
 #[derive(Debug, Default)]
 pub(super) struct OpenRequests {
-    all: Slab<Open>,
-    generations: u32,
+    all: HashMap<u64, Open, RandomState>,
+    /// How many there were: the number of the newest. A JavaScript number holds 2^53 of them.
+    inserted: u64,
     /// The numbers of those that each connection has.
     of_link: HashMap<u32, Vec<u64>, RandomState>,
-}
-
-/// Numbers stay below 2^53, so that a JavaScript number holds them.
-const GENERATION_BITS: u32 = 20;
-
-fn number_of(slot: usize, generation: u32) -> u64 {
-    u64::from(generation) << 32 | slot as u64
 }
 
 impl OpenRequests {
@@ -44,26 +37,30 @@ impl OpenRequests {
         self.of_link.get(&link).map_or(0, Vec::len)
     }
 
-    /// Notes a request; answers its number.
+    /// Notes a request; answers its number, which no other one of this shard ever has.
     pub fn insert(&mut self, ticket: Ticket, link: u32, serial: u32, due: Duration) -> u64 {
-        self.generations = self.generations.wrapping_add(1) & ((1 << GENERATION_BITS) - 1);
-        let generation = self.generations;
-        let slot = self.all.insert(Open { ticket, link, serial, due, generation });
-        let number = number_of(slot, generation);
-        self.of_link.entry(link).or_default().push(number);
+        self.inserted += 1;
+        let number = self.inserted;
+        let numbers = self.of_link.entry(link).or_default();
+        let at = numbers.len() as u32;
+        numbers.push(number);
+        self.all.insert(number, Open { ticket, link, serial, due, at });
         number
     }
 
     pub fn get(&self, number: u64) -> Option<&Open> {
-        let open = self.all.get((number & u64::from(u32::MAX)) as usize)?;
-        (u64::from(open.generation) == number >> 32).then_some(open)
+        self.all.get(&number)
     }
 
     pub fn remove(&mut self, number: u64) -> Option<Open> {
-        let open = *self.get(number)?;
-        self.all.remove((number & u64::from(u32::MAX)) as usize);
+        let open = self.all.remove(&number)?;
         if let Some(numbers) = self.of_link.get_mut(&open.link) {
-            numbers.retain(|known| *known != number);
+            numbers.swap_remove(open.at as usize);
+            if let Some(moved) = numbers.get(open.at as usize)
+                && let Some(moved) = self.all.get_mut(moved)
+            {
+                moved.at = open.at;
+            }
             if numbers.is_empty() {
                 self.of_link.remove(&open.link);
             }

@@ -1,5 +1,11 @@
 //! The hub from outside: whole nodes of several shards against what each session must see.
 
-mod mixtures;
+mod bounds;
+mod histories;
 mod node;
+mod properties;
+mod resumes;
+mod shed;
+mod slots;
 mod streams;
+mod truth;

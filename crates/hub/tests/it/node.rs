@@ -1,16 +1,19 @@
 //! A node of several hubs in one thread, with connections that take as little as the test says.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::{
-    DeltaKind, Epoch, Event, Limits, Moment, Payload, PayloadKind, PolicyRule, Position,
-    Publication, Rates, Selector, Sequence, Start, Subscribe, SubscribeOptions, TopicName,
-    TopicPolicy, Unsubscribe,
+    AckLevel, CommandId, DeltaKind, Epoch, Event, Limits, Moment, Payload, PayloadKind, PolicyRule,
+    Position, Publication, Rates, Resume, Selector, Sequence, Start, Subscribe, SubscribeOptions,
+    TopicName, TopicPolicy, Unread, Unsubscribe,
 };
 use tidegate_hub::{
-    Encoder, EncodingIndex, Form, Hub, HubMail, HubOptions, Outlet, Payloads, Record, Sent,
-    SessionIndex, ShardIndex, home_shard,
+    Encoder, EncodingIndex, Form, Hub, HubMail, HubOptions, Outlet, PageWanted, Payloads, Progress,
+    Record, Sent, SessionIndex, ShardIndex, home_shard,
 };
 
 pub const SINGLE: EncodingIndex = EncodingIndex(0);
@@ -66,15 +69,27 @@ impl Encoder for LineEncoder {
         out.len()
     }
 
-    fn append(&self, _message: &mut usize, record: Record<'_>, out: &mut Vec<u8>) {
-        self.record(SINGLE, record, out);
+    fn append(
+        &self,
+        _message: &mut usize,
+        record: Record<'_>,
+        progress: Progress,
+        out: &mut Vec<u8>,
+    ) {
+        self.record(SINGLE, record, progress, out);
     }
 
     fn append_made(&self, _message: &mut usize, made: &[u8], _compress: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(made);
     }
 
-    fn record(&self, _encoding: EncodingIndex, record: Record<'_>, out: &mut Vec<u8>) {
+    fn record(
+        &self,
+        _encoding: EncodingIndex,
+        record: Record<'_>,
+        progress: Progress,
+        out: &mut Vec<u8>,
+    ) {
         let line = match record {
             Record::Publication { topic, publication, form, .. } => {
                 let form = if form == Form::Short { "short" } else { "full" };
@@ -95,9 +110,12 @@ impl Encoder for LineEncoder {
             Record::Event(Event::Subscribed(subscribed)) => {
                 let starts = subscribed.topics.iter();
                 let starts = starts.map(|topic| format!("start {} {}\n", topic.topic, topic.start));
-                format!("subscribed\n{}", starts.collect::<String>())
+                let id = subscribed.id.map_or(0, |id| id.0);
+                format!("subscribed {id}\n{}", starts.collect::<String>())
             }
-            Record::Event(Event::Gap(gap)) => format!("gap {} {}\n", gap.topic, gap.to),
+            Record::Event(Event::Gap(gap)) => {
+                format!("gap {} {} {}\n", gap.topic, gap.to, gap.reason.name())
+            }
             Record::Event(Event::Unsubscribed { selectors, has_lagged: true, .. }) => {
                 let names: Vec<&str> = selectors.iter().map(Selector::as_str).collect();
                 format!("taken {}\n", names.join(","))
@@ -107,6 +125,22 @@ impl Encoder for LineEncoder {
             Record::Event(other) => format!("other {other:?}\n"),
         };
         out.extend_from_slice(line.as_bytes());
+        let id = match (record, progress) {
+            (_, Progress::At(unix_ms)) => format!("id {unix_ms}\n"),
+            (Record::Publication { publication, .. }, Progress::InOrder) => {
+                format!("id {}\n", publication.unix_ms())
+            }
+            (
+                Record::Publication { topic, publication, .. },
+                Progress::Afresh { has_before_ms, unread_before_ms, is_start_unread },
+            ) => {
+                let sequence = publication.sequence();
+                let start = if is_start_unread { " start" } else { "" };
+                format!("id {has_before_ms} {topic} {sequence} {unread_before_ms}{start}\n")
+            }
+            _ => return,
+        };
+        out.extend_from_slice(id.as_bytes());
     }
 
     fn finish(&self, message: usize, out: &mut Vec<u8>) {
@@ -122,6 +156,110 @@ pub struct Connection {
     pub bytes: Vec<u8>,
     pub is_full: bool,
     pub sends: usize,
+    /// Bytes of the messages that were looked at.
+    seen: usize,
+    /// What could be had when a message was begun that is not whole yet.
+    begun: Option<Rc<Available>>,
+    /// Where it stands in each topic, by the messages that were looked at.
+    pub places: HashMap<String, u64>,
+}
+
+/// The sequences of each topic that a shard could have told at one moment.
+type Available = HashMap<String, Held>;
+
+#[derive(Default)]
+struct Held {
+    /// In memory or on disk: what a topic's policy keeps for whoever comes.
+    kept: HashSet<u64>,
+    /// Among the recent deliveries, for those who read already.
+    recent: HashSet<u64>,
+}
+
+/// What a gap may cover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gaps {
+    /// What cannot be had, and nothing else.
+    Exact,
+    /// Something that cannot be had: topics go on with their value, whatever else is kept.
+    Snapshot,
+}
+
+/// The whole messages at the beginning of `bytes`, and how many bytes they are.
+fn whole_messages(bytes: &[u8]) -> (Vec<&str>, usize) {
+    let (mut messages, mut at) = (Vec::new(), 0);
+    while let Some(length) = bytes.get(at..at + 4) {
+        let length = u32::from_be_bytes(length.try_into().expect("four bytes")) as usize;
+        let Some(message) = bytes.get(at + 4..at + 4 + length) else { break };
+        messages.push(std::str::from_utf8(message).expect("messages are not torn"));
+        at += 4 + length;
+    }
+    (messages, at)
+}
+
+impl Connection {
+    /// Whether what could be had must be known to look at what came since the last time.
+    fn has_gap_or_rest(&self) -> bool {
+        let (messages, length) = whole_messages(&self.bytes[self.seen..]);
+        let has_rest = self.begun.is_none() && self.seen + length < self.bytes.len();
+        has_rest || messages.iter().any(|message| message.contains("gap "))
+    }
+
+    /// Looks at what came since the last time. A gap must not cover what could be had when it was told.
+    fn look(&mut self, available: &Rc<Available>, gaps: Gaps) {
+        let (messages, length) = whole_messages(&self.bytes[self.seen..]);
+        for message in messages {
+            let begun = self.begun.take();
+            let available = begun.as_ref().unwrap_or(available);
+            for line in message.lines() {
+                let mut words = line.split(' ');
+                let (Some(word), Some(topic)) = (words.next(), words.next()) else { continue };
+                let Some(to) = words.next().and_then(|it| it.parse::<u64>().ok()) else { continue };
+                let last = words.next();
+                if word == "gap" {
+                    let place = self.places.get(topic).copied().unwrap_or(0);
+                    check_gap(line, available.get(topic), place + 1..=to, last, gaps);
+                }
+                if word != "fragment" || last == Some("0") {
+                    self.places.insert(topic.to_owned(), to);
+                }
+            }
+        }
+        self.seen += length;
+        if self.seen < self.bytes.len() && self.begun.is_none() {
+            self.begun = Some(Rc::clone(available));
+        }
+    }
+}
+
+/// Checks a gap against what could be had when it was told.
+fn check_gap(
+    line: &str,
+    held: Option<&Held>,
+    mut covered: RangeInclusive<u64>,
+    reason: Option<&str>,
+    gaps: Gaps,
+) {
+    // The numbering begins anew: what was taken is of another one.
+    if reason == Some("epoch") {
+        return;
+    }
+    assert!(!covered.is_empty(), "`{line}` covers nothing: {covered:?}");
+    let can_be_had = |sequence: &u64| {
+        held.is_some_and(|held| {
+            let is_recent = reason == Some("lagged") && held.recent.contains(sequence);
+            is_recent || held.kept.contains(sequence)
+        })
+    };
+    match gaps {
+        Gaps::Exact => {
+            let had = covered.clone().find(can_be_had);
+            assert_eq!(had, None, "`{line}` for {covered:?} covers what can be had");
+        }
+        Gaps::Snapshot => {
+            let is_true = covered.any(|sequence| !can_be_had(&sequence));
+            assert!(is_true, "`{line}` covers nothing but what can be had");
+        }
+    }
 }
 
 /// All connections of a shard, by link.
@@ -148,7 +286,14 @@ pub struct Reader {
     pub shard: usize,
     pub link: u32,
     pub session: SessionIndex,
+    pub encoding: EncodingIndex,
     pub selectors: Vec<Selector>,
+    /// The options that each was subscribed with last.
+    options: HashMap<Selector, SubscribeOptions>,
+    /// The numbers of its `subscribe` commands.
+    pub commands: Vec<u64>,
+    /// How many bytes its connection takes before it is first given room.
+    room: usize,
 }
 
 /// Several hubs and the mail between them.
@@ -161,12 +306,29 @@ pub struct Node {
     pub now: Moment,
     /// What was published: topic, sequence, text.
     pub published: Vec<(TopicName, Sequence, String)>,
+    /// What is on disk of topics whose policy says so, oldest first.
+    store: BTreeMap<TopicName, VecDeque<Publication>>,
+    /// Pages that shards asked for, and that the store is yet to answer.
+    pages: Vec<VecDeque<PageWanted>>,
     mailboxes: Vec<VecDeque<(ShardIndex, HubMail)>>,
     waiting: Vec<Vec<VecDeque<HubMail>>>,
     mailbox_len_max: usize,
     epoch: Epoch,
     limits: Limits,
     links: u32,
+    commands: u64,
+    /// Before what a `subscribe` must not start to read a topic, by its number and the topic's name.
+    pub floors: HashMap<(u64, String), u64>,
+    /// Whether something was published on a shard since it last sent its mail.
+    has_unsent: Vec<bool>,
+    /// How many sessions the hubs closed.
+    pub closed: usize,
+    /// What a gap may cover.
+    pub gaps: Gaps,
+    /// The texts published to each topic.
+    texts: HashMap<String, Vec<String>>,
+    /// Publications in a page, if fewer than were asked for.
+    pub page_len: usize,
 }
 
 pub fn moment() -> Moment {
@@ -193,12 +355,21 @@ impl Node {
             readers: Vec::new(),
             now: moment(),
             published: Vec::new(),
+            store: BTreeMap::new(),
+            pages: (0..shards).map(|_| VecDeque::new()).collect(),
             mailboxes: (0..shards).map(|_| VecDeque::new()).collect(),
             waiting: vec![vec![VecDeque::new(); shards]; shards],
             mailbox_len_max: mail,
             epoch: Epoch::new("e"),
             limits,
             links: 0,
+            commands: 0,
+            floors: HashMap::new(),
+            has_unsent: vec![false; shards],
+            closed: 0,
+            gaps: Gaps::Exact,
+            texts: HashMap::new(),
+            page_len: usize::MAX,
         }
     }
 
@@ -215,9 +386,80 @@ impl Node {
         let session = self.hubs[shard].open_session(self.links, encoding);
         let connection = Connection { room, ..Connection::default() };
         self.wires[shard].connections.insert(self.links, connection);
-        let reader = Reader { shard, link: self.links, session, selectors: Vec::new() };
+        let (selectors, options, commands) = (Vec::new(), HashMap::new(), Vec::new());
+        let link = self.links;
+        let reader = Reader { shard, link, session, encoding, selectors, options, commands, room };
         self.readers.push(Some(reader));
         self.readers.len() - 1
+    }
+
+    /// Closes a reader's session and opens another on `shard` that resumes from where it stands, or so far beyond
+    /// that.
+    pub fn come_back(&mut self, reader: usize, shard: usize, beyond: u64) {
+        let Some(known) = &self.readers[reader] else { return };
+        let places = self.wires[known.shard].connections[&known.link].places.clone();
+        let (encoding, room) = (known.encoding, known.room);
+        let (selectors, options) = (known.selectors.clone(), known.options.clone());
+        self.close(reader);
+        self.open(shard, encoding, room);
+        self.readers[reader] = self.readers.pop().expect("just opened");
+        for selector in &selectors {
+            let places = places.iter().filter(|(name, _)| selector.matches(name));
+            let positions = places.map(|(name, at)| (name.as_str(), *at + beyond)).collect();
+            let options = options[selector].clone();
+            self.subscribe_from(reader, &[selector.as_str()], Start::Now, positions, options);
+        }
+    }
+
+    /// Sessions that the hub closed come back.
+    fn bring_back_the_closed(&mut self, shard: usize) {
+        while let Some((link, _)) = self.hubs[shard].poll_closing() {
+            let is_it = |it: &Option<Reader>| {
+                it.as_ref().is_some_and(|it| (it.shard, it.link) == (shard, link))
+            };
+            if let Some(reader) = self.readers.iter().position(is_it) {
+                self.closed += 1;
+                self.come_back(reader, shard, 0);
+            }
+        }
+    }
+
+    /// What the store, a shard's memory and its recent deliveries have.
+    fn available(&self, shard: usize) -> Available {
+        // Who fell off the recent deliveries is told from memory and disk; while none was forgotten nobody did.
+        // (A publication may make an announcement and a gap as well.)
+        let is_whole = self.limits.recent_deliveries_max > 3 * self.published.len();
+        let held = |topic: &TopicName| {
+            let kept = self.hubs[shard].history(topic, Sequence::START);
+            let kept = kept.chain(self.store.get(topic).into_iter().flatten());
+            let kept = kept.map(|publication| publication.sequence().get()).collect();
+            let recent = self.hubs[shard].recent(topic).filter(|_| is_whole);
+            Held { kept, recent: recent.map(Sequence::get).collect() }
+        };
+        self.heads.keys().map(|topic| (topic.as_str().to_owned(), held(topic))).collect()
+    }
+
+    fn look(&mut self, shard: usize) {
+        let is_new = |it: &&Connection| it.seen < it.bytes.len();
+        let mut connections = self.wires[shard].connections.values().filter(is_new);
+        let available = match connections.any(Connection::has_gap_or_rest) {
+            true => Rc::new(self.available(shard)),
+            false => Rc::default(),
+        };
+        for connection in self.wires[shard].connections.values_mut() {
+            connection.look(&available, self.gaps);
+        }
+    }
+
+    /// The text of a publication.
+    pub fn text(&self, topic: &str, sequence: u64) -> Option<&str> {
+        let at = usize::try_from(sequence).ok()?.checked_sub(1)?;
+        self.texts.get(topic)?.get(at).map(String::as_str)
+    }
+
+    /// About a second passes for every shard.
+    pub fn tick(&mut self) {
+        self.hubs.iter_mut().for_each(Hub::handle_tick);
     }
 
     pub fn close(&mut self, reader: usize) {
@@ -247,14 +489,87 @@ impl Node {
         start: Start,
         options: SubscribeOptions,
     ) {
+        self.subscribe_from(reader, selectors, start, Vec::new(), options);
+    }
+
+    /// Subscribes, with positions by name; answers the command's number.
+    pub fn subscribe_from(
+        &mut self,
+        reader: usize,
+        selectors: &[&str],
+        start: Start,
+        positions: Vec<(&str, u64)>,
+        options: SubscribeOptions,
+    ) -> u64 {
         let selectors: Vec<Selector> = selectors.iter().map(|text| self.selector(text)).collect();
-        let Some(known) = &mut self.readers[reader] else { return };
+        let position = |at| Position {
+            epoch: self.epoch.clone(),
+            sequence: Sequence::new(at).expect("a sequence"),
+        };
+        let positions = positions.into_iter().map(|(name, at)| (self.topic(name), position(at)));
+        let positions: Vec<(TopicName, Position)> = positions.collect();
+        self.commands += 1;
+        let id = Some(CommandId(self.commands));
+        let Some(known) = &mut self.readers[reader] else { return 0 };
         for selector in &selectors {
-            if !known.selectors.contains(selector) {
-                known.selectors.push(selector.clone());
-            }
+            known.selectors.retain(|kept| kept != selector);
+            known.selectors.push(selector.clone());
+            known.options.insert(selector.clone(), options.clone());
         }
-        let wanted = Subscribe { selectors, start, positions: Vec::new(), name: None, options };
+        known.commands.push(self.commands);
+        let hub = &self.hubs[known.shard];
+        let has_mail = self.has_unsent.iter().any(|it| *it)
+            || self.mailboxes.iter().any(|mailbox| !mailbox.is_empty())
+            || self.waiting.iter().flatten().any(|waiting| !waiting.is_empty());
+        // What is on its way may be older than now.
+        let topics = selectors.iter().filter_map(Selector::to_topic).filter(|_| !has_mail);
+        for name in topics {
+            // Where it is known here already it starts there, and otherwise where its home is at the least.
+            let head = || self.heads.get(&name).copied().unwrap_or(Sequence::START);
+            let head = hub.standing(&name).map_or_else(head, |(at, _)| at.sequence);
+            let floor = match (&start, positions.iter().find(|(topic, _)| *topic == name)) {
+                (_, Some((_, at))) if at.sequence > head => Sequence::START,
+                (_, Some((_, at))) => at.sequence,
+                (Start::Now, None) => head,
+                (Start::Last(count), None) => head.back(*count),
+                (Start::Snapshot, None) => head.back(1),
+                (Start::All | Start::Since(_) | Start::Resume(_), None) => Sequence::START,
+            };
+            self.floors.insert((self.commands, name.as_str().to_owned()), floor.get());
+        }
+        let wanted = Subscribe { selectors, start, positions, name: None, options };
+        self.hubs[known.shard].subscribe(known.session, id, wanted).expect("within limits");
+        self.commands
+    }
+
+    /// Subscribes a reader that keeps no positions, from its last id if it has one.
+    pub fn subscribe_resumably(
+        &mut self,
+        reader: usize,
+        selectors: &[&str],
+        start: Start,
+        last_id: Option<&str>,
+    ) {
+        let selectors = selectors.iter().map(|text| self.selector(text)).collect();
+        let options = SubscribeOptions { is_resumable: true, ..SubscribeOptions::default() };
+        let mut wanted = Subscribe { selectors, start, positions: Vec::new(), name: None, options };
+        if let Some(id) = last_id {
+            let words: Vec<&str> = id.split(' ').collect();
+            let number = |word: &str| word.parse::<u64>().expect("a number");
+            let has_before_ms = number(words[0]);
+            let unread = words.get(3).map(|unread_before_ms| {
+                let after = self.topic(words[1]);
+                let sequence = Sequence::new(number(words[2])).expect("small");
+                let position = Position { epoch: self.epoch.clone(), sequence };
+                wanted.positions.push((after.clone(), position));
+                let start = words.get(4).map(|_| wanted.start.clone());
+                Unread { after, has_before_ms: number(unread_before_ms), start }
+            });
+            let epochs = Arc::new([self.epoch.clone()]);
+            wanted.start = Start::Resume(Box::new(Resume { epochs, has_before_ms, unread }));
+        }
+        let Some(known) = &self.readers[reader] else { return };
+        self.hubs[known.shard].handle_time(self.now);
         self.hubs[known.shard].subscribe(known.session, None, wanted).expect("within limits");
     }
 
@@ -265,22 +580,63 @@ impl Node {
             return;
         }
         known.selectors.retain(|kept| *kept != selector);
+        // What is taken back before it is answered starts nowhere.
+        self.floors.retain(|(id, name), _| {
+            name != selector.as_str() || known.commands.binary_search(id).is_err()
+        });
         let unwanted = Unsubscribe { selectors: vec![selector] };
         // It may have been taken away meanwhile.
         let _ = self.hubs[known.shard].unsubscribe(known.session, None, unwanted);
     }
 
     pub fn publish(&mut self, name: &str, text: &str) {
+        self.publish_late(name, text, 0);
+    }
+
+    /// Publishes what was given to a slow store some time ago.
+    pub fn publish_late(&mut self, name: &str, text: &str, late_ms: u64) {
         let topic = self.topic(name);
         let head = self.heads.entry(topic.clone()).or_insert(Sequence::START);
         *head = head.next();
         let position = Position { epoch: self.epoch.clone(), sequence: *head };
         let payload = Payload::new(PayloadKind::Text, text.as_bytes());
-        let publication = Publication::new(payload, *head, self.now);
+        let publication = Publication::new(
+            payload,
+            *head,
+            Moment { unix_ms: self.now.unix_ms - late_ms, ..self.now },
+        );
         self.published.push((topic.clone(), *head, text.to_owned()));
+        self.texts.entry(name.to_owned()).or_default().push(text.to_owned());
+        self.keep_on_disk(&topic, &publication);
         let home = home_shard(&topic, self.hubs.len() as u16);
+        self.has_unsent[usize::from(home.0)] = true;
         let hub = &mut self.hubs[usize::from(home.0)];
         hub.handle_kept(&topic, &position, publication, self.now);
+    }
+
+    fn keep_on_disk(&mut self, topic: &TopicName, publication: &Publication) {
+        let policy = self.hubs[0].policy_for(topic);
+        if policy.ack == AckLevel::Disk {
+            let stored = self.store.entry(topic.clone()).or_default();
+            stored.push_back(publication.clone());
+            while stored.len() > policy.history_count.max(1) {
+                stored.pop_front();
+            }
+        }
+    }
+
+    /// The store answers the pages that a shard asked for until now, at most so many.
+    pub fn answer_pages(&mut self, shard: usize, count: usize) {
+        for _ in 0..count {
+            let Some(PageWanted { page, topic, after, count }) = self.pages[shard].pop_front()
+            else {
+                return;
+            };
+            let stored = self.store.get(&topic).into_iter().flatten();
+            let found = stored.filter(|publication| publication.sequence() > after);
+            let publications = found.take(count.min(self.page_len)).cloned().collect();
+            self.hubs[shard].handle_page(page, publications);
+        }
     }
 
     /// One turn of a shard: mail, answers of the backbone, mail out, flush.
@@ -294,10 +650,23 @@ impl Node {
             self.hubs[shard].handle_head(&topic, &position);
         }
         self.send_mail(shard);
-        self.hubs[shard].flush(&mut self.wires[shard], budget, self.now)
+        let has_more = self.hubs[shard].flush(&mut self.wires[shard], budget, self.now);
+        while let Some(page) = self.hubs[shard].poll_page() {
+            self.pages[shard].push_back(page);
+        }
+        self.look(shard);
+        self.bring_back_the_closed(shard);
+        has_more
+    }
+
+    /// Whether mail is under way between shards.
+    pub fn has_mail(&self) -> bool {
+        self.mailboxes.iter().any(|mailbox| !mailbox.is_empty())
+            || self.waiting.iter().flatten().any(|waiting| !waiting.is_empty())
     }
 
     fn send_mail(&mut self, shard: usize) {
+        self.has_unsent[shard] = false;
         let own = ShardIndex(shard as u16);
         for to in 0..self.hubs.len() {
             while self.mailboxes[to].len() < self.mailbox_len_max
@@ -327,21 +696,43 @@ impl Node {
         let Some(known) = &self.readers[reader] else { return };
         let connections = &mut self.wires[known.shard].connections;
         let connection = connections.get_mut(&known.link).expect("the link is open");
-        connection.room += bytes;
+        connection.room = connection.room.saturating_add(bytes);
         connection.is_full = false;
         self.hubs[known.shard].handle_writable(known.session);
     }
 
+    /// Lets a reader's connection take so many bytes from now on, and no more.
+    pub fn take_room(&mut self, reader: usize, room: usize) {
+        let Some(known) = &self.readers[reader] else { return };
+        let connections = &mut self.wires[known.shard].connections;
+        connections.get_mut(&known.link).expect("the link is open").room = room;
+    }
+
     /// Gives everybody room and lets all shards work until nothing is left to do.
     pub fn settle(&mut self) {
-        for reader in 0..self.readers.len() {
-            self.give_room(reader, usize::MAX / 4);
+        // Who is ahead of a shard is told a gap once two ticks passed and the topic's home was asked.
+        let (mut quiet, mut closed) = (0, self.closed);
+        while quiet < 4 {
+            self.settle_now();
+            self.tick();
+            quiet = if self.closed == closed { quiet + 1 } else { 0 };
+            closed = self.closed;
         }
+        self.settle_now();
+    }
+
+    fn settle_now(&mut self) {
         for _ in 0..100_000 {
-            let mut is_busy = false;
-            for shard in 0..self.hubs.len() {
-                is_busy |= self.turn(shard, 100);
+            for reader in 0..self.readers.len() {
+                self.give_room(reader, usize::MAX / 4);
             }
+            let (mut is_busy, closed) = (false, self.closed);
+            for shard in 0..self.hubs.len() {
+                self.answer_pages(shard, usize::MAX);
+                is_busy |= self.turn(shard, 100);
+                is_busy |= !self.pages[shard].is_empty();
+            }
+            is_busy |= self.closed > closed;
             let has_mail = self.mailboxes.iter().any(|mailbox| !mailbox.is_empty())
                 || self.waiting.iter().flatten().any(|waiting| !waiting.is_empty())
                 || self.hubs.iter().any(Hub::has_lapped_followers);
@@ -358,16 +749,8 @@ impl Node {
     /// The whole lines that a reader received.
     pub fn lines(&self, reader: usize) -> Vec<String> {
         let Some(known) = &self.readers[reader] else { return Vec::new() };
-        let mut bytes = &self.wires[known.shard].connections[&known.link].bytes[..];
-        let mut lines = Vec::new();
-        while bytes.len() >= 4 {
-            let length = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
-            let Some(message) = bytes.get(4..4 + length) else { break };
-            let text = std::str::from_utf8(message).expect("messages are not torn");
-            lines.extend(text.lines().map(str::to_owned));
-            bytes = &bytes[4 + length..];
-        }
-        lines
+        let (messages, _) = whole_messages(&self.wires[known.shard].connections[&known.link].bytes);
+        messages.iter().flat_map(|message| message.lines().map(str::to_owned)).collect()
     }
 
     pub fn sends(&self, reader: usize) -> usize {

@@ -19,20 +19,120 @@ pub struct MessageReader {
     state: State,
     /// The part of a message, or of a line between chunks, that is here.
     part: Vec<u8>,
+    /// Bytes at the front of it that were handed out, and those that hold no end of a line. Both only move forward
+    /// until what was handed out is let go, so that each byte is looked at and moved once.
+    taken: usize,
+    searched: usize,
+    /// Bytes that were looked at or moved for lines.
+    #[cfg(test)]
+    work: usize,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// A chunk's size is arriving: so much of it is here, and so many digits.
-    #[default]
-    Size0,
-    Size(u32, u8),
-    /// The rest of the size's line does not matter.
-    SizeEnd(u32),
+    /// A chunk's size is arriving.
+    Size(ChunkLine),
     Data(u32),
     /// The end of a chunk's line: so many bytes are missing.
     DataEnd(u8),
     Done,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Size(ChunkLine::default())
+    }
+}
+
+/// The line before a chunk: its size, and extensions, which mean nothing to us but have to be well formed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ChunkLine {
+    size: u32,
+    digits: u8,
+    at: At,
+    /// Bytes of extensions.
+    len: u16,
+}
+
+/// Where in such a line the next byte stands. RFC 9112, sections 7.1 and 7.1.1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum At {
+    #[default]
+    Size,
+    /// White space before a semicolon.
+    Space,
+    /// After a semicolon.
+    Semicolon,
+    Name,
+    /// White space after a name.
+    NameSpace,
+    /// After an equals sign.
+    Equals,
+    Token,
+    Quoted,
+    /// After a backslash in quotes.
+    Escaped,
+    /// After the closing quote.
+    Closed,
+    /// After a carriage return.
+    Return,
+}
+
+impl ChunkLine {
+    /// Takes the next byte; answers the size after the last one, ready for the next line.
+    ///
+    /// # Errors
+    /// Why the line is none.
+    pub fn take(&mut self, byte: u8) -> Result<Option<u32>, &'static str> {
+        const DIGITS_MAX: u8 = 16;
+        const ROOM: u32 = u32::MAX >> 4;
+        const LEN_MAX: u16 = 4_096;
+        const BROKEN: &str = "a chunk's size is followed by what is no extension; send it as in RFC 9112, section 7.1";
+        let is_digit = (byte as char).is_ascii_hexdigit();
+        if self.at == At::Size && is_digit && self.digits < DIGITS_MAX && self.size <= ROOM {
+            self.size = self.size << 4 | (byte as char).to_digit(16).unwrap_or(0);
+            self.digits += 1;
+            return Ok(None);
+        }
+        if self.digits == 0 || self.at == At::Size && is_digit {
+            return Err("a chunk size is no number; send hexadecimal");
+        }
+        self.len += 1;
+        if self.len > LEN_MAX {
+            return Err("the line before a chunk is too long; shorten it");
+        }
+        let is_space = matches!(byte, b' ' | b'\t');
+        let is_text = !byte.is_ascii_control() || byte == b'\t';
+        self.at = match (self.at, byte) {
+            (At::Return, b'\n') => {
+                let size = self.size;
+                *self = Self::default();
+                return Ok(Some(size));
+            }
+            (At::Size | At::Name | At::Token | At::Closed, b'\r') => At::Return,
+            (At::Quoted, b'"') => At::Closed,
+            (At::Quoted, b'\\') => At::Escaped,
+            (At::Quoted | At::Escaped, _) if is_text => At::Quoted,
+            (At::Quoted | At::Escaped | At::Return, _) => return Err(BROKEN),
+            (At::Name | At::NameSpace, b'=') => At::Equals,
+            (At::Equals, b'"') => At::Quoted,
+            (At::Size | At::Space | At::Name | At::NameSpace | At::Token | At::Closed, b';') => {
+                At::Semicolon
+            }
+            (At::Size | At::Space | At::Token | At::Closed, _) if is_space => At::Space,
+            (At::Name | At::NameSpace, _) if is_space => At::NameSpace,
+            (At::Semicolon | At::Equals, _) if is_space => self.at,
+            (At::Semicolon | At::Name, _) if is_token_byte(byte) => At::Name,
+            (At::Equals | At::Token, _) if is_token_byte(byte) => At::Token,
+            _ => return Err(BROKEN),
+        };
+        Ok(None)
+    }
+}
+
+/// RFC 9110, section 5.6.2.
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// What a body says next.
@@ -69,9 +169,14 @@ impl MessageReader {
         }
         while let Some((&byte, rest)) = input.split_first() {
             match self.state {
-                State::Size0 | State::Size(..) | State::SizeEnd(_) => {
+                State::Size(mut line) => {
                     *input = rest;
-                    self.take_size(byte)?;
+                    let size = line.take(byte).map_err(bad)?;
+                    self.state = match size {
+                        None => State::Size(line),
+                        Some(0) => State::Done,
+                        Some(size) => State::Data(size),
+                    };
                     if self.state == State::Done {
                         return Ok(Some(Said::End));
                     }
@@ -99,7 +204,7 @@ impl MessageReader {
                     if byte != if missing == 2 { b'\r' } else { b'\n' } {
                         return Err(bad("a chunk is longer than its size said; mend the sender"));
                     }
-                    self.state = if missing == 2 { State::DataEnd(1) } else { State::Size0 };
+                    self.state = if missing == 2 { State::DataEnd(1) } else { State::default() };
                 }
                 State::Done => return Err(bad("it goes on after its end; mend the sender")),
             }
@@ -113,51 +218,44 @@ impl MessageReader {
             return Ok(None);
         }
         loop {
-            let end = self.part.iter().position(|byte| *byte == b'\n');
-            if end.unwrap_or(self.part.len()) > bytes_max {
+            let found = self.part[self.searched..].iter().position(|byte| *byte == b'\n');
+            let end = found.map_or(self.part.len(), |at| self.searched + at);
+            self.note_work(end - self.searched);
+            self.searched = end;
+            if end - self.taken > bytes_max {
                 return Err(too_large(bytes_max));
             }
-            let Some(end) = end else { return Ok(None) };
-            let mut line: Vec<u8> = self.part.drain(..=end).collect();
-            if self.part.is_empty() {
-                self.part = Vec::new();
+            if found.is_none() {
+                self.let_go();
+                return Ok(None);
             }
-            line.pop();
-            if line.last() == Some(&b'\r') {
-                line.pop();
-            }
+            let line = &self.part[self.taken..end];
+            let line = line.strip_suffix(b"\r").unwrap_or(line).to_vec();
+            (self.taken, self.searched) = (end + 1, end + 1);
             if !line.is_empty() {
                 return Ok(Some(line));
             }
         }
     }
 
-    fn take_size(&mut self, byte: u8) -> Result<(), Refusal> {
-        const DIGITS_MAX: u8 = 7;
-        let (size, digits) = match self.state {
-            State::Size(size, digits) => (size, digits),
-            State::SizeEnd(size) => {
-                if byte == b'\n' {
-                    self.begin_data(size);
-                }
-                return Ok(());
-            }
-            _ => (0, 0),
-        };
-        self.state = match (byte, (byte as char).to_digit(16)) {
-            (_, Some(digit)) if digits < DIGITS_MAX => State::Size(size << 4 | digit, digits + 1),
-            (b'\r' | b';' | b' ' | b'\t', _) if digits > 0 => State::SizeEnd(size),
-            (b'\n', _) if digits > 0 => {
-                self.begin_data(size);
-                return Ok(());
-            }
-            _ => return Err(bad("a chunk size is no number; send hexadecimal")),
-        };
-        Ok(())
+    /// Lets go of the lines that were handed out.
+    fn let_go(&mut self) {
+        if self.taken == 0 {
+            return;
+        }
+        self.note_work(self.part.len() - self.taken);
+        self.part.drain(..self.taken);
+        (self.taken, self.searched) = (0, self.searched - self.taken);
+        if self.part.is_empty() {
+            self.part = Vec::new();
+        }
     }
 
-    fn begin_data(&mut self, size: u32) {
-        self.state = if size == 0 { State::Done } else { State::Data(size) };
+    fn note_work(&mut self, _bytes: usize) {
+        #[cfg(test)]
+        {
+            self.work += _bytes;
+        }
     }
 }
 
@@ -200,9 +298,47 @@ mod tests {
         }
     }
 
+    /// What lines of `line_len` bytes in all `len` bytes of a body cost, in chunks of `chunk_len` bytes.
+    fn work_of_lines(len: usize, line_len: usize, chunk_len: usize) -> usize {
+        let mut text = vec![b'x'; len];
+        text.iter_mut().skip(line_len - 1).step_by(line_len).for_each(|byte| *byte = b'\n');
+        let (mut reader, mut lines) = (MessageReader::new(MessageFraming::Lines), 0);
+        for chunk in text.chunks(chunk_len) {
+            let body = [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat();
+            let mut input = &body[..];
+            while let Some(said) = reader.poll(&mut input, len).expect("well formed") {
+                assert!(matches!(said, Said::Message(_)));
+                lines += 1;
+            }
+        }
+        assert_eq!(lines, len / line_len);
+        reader.work
+    }
+
+    #[test]
+    fn the_work_of_lines_is_that_of_their_bytes() {
+        let cases = [(60_000, 1), (60_000, 7), (120_000, 1), (2, 60_000), (3, 1_000), (2, 1)];
+        for (line_len, chunk_len) in cases {
+            for len in [120_000, 240_000] {
+                let work = work_of_lines(len, line_len, chunk_len);
+                // Each byte is looked at once, and moved once at most.
+                assert!(work <= 2 * len, "{work} of {len}: {line_len} in chunks of {chunk_len}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_no_chunk_is_refused() {
-        for body in ["x\r\n", "\r\n", "1\r\nab\r\n", "fffffffff\r\n", "0\r\nmore"] {
+        for body in [
+            "x\r\n",
+            "\r\n",
+            "1\r\nab\r\n",
+            "fffffffff\r\n",
+            "0\r\nmore",
+            "1;\r\n",
+            "1 \r\n",
+            "1\n",
+        ] {
             let refusal = read(MessageFraming::Chunks, body.as_bytes(), 1).expect_err(body);
             assert_eq!(refusal.code, Code::BadRequest, "{body}");
         }

@@ -3,9 +3,12 @@
 //! Ordinary requests go on as values to the ordinary HTTP stack; this reads them off the wire
 //! strictly, so that nobody behind or before us reads them differently (request smuggling).
 
-use model::{Code, Limits, Refusal};
+use model::{Code, Limits, Refusal, bearer_token};
 
+use super::chunks::ChunkLine;
 pub use super::chunks::{MessageFraming, MessageReader, Said};
+pub use super::date::HttpDate;
+pub use super::host::Host;
 
 /// The head of a request: method, target and fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,12 +46,15 @@ impl RequestHead {
         values.any(|(_, value)| value.split(',').any(|t| t.trim().eq_ignore_ascii_case(token)))
     }
 
-    /// Whether the connection may serve another request after this one. RFC 9112, section 9.3.
+    /// Whether the connection may serve another request after this one. RFC 9112, section 9.3. One of HTTP/1.0 never
+    /// does: its peer would have to be told.
     pub fn keep_alive(&self) -> bool {
-        match self.version_minor {
-            0 => self.has_token("connection", "keep-alive"),
-            _ => !self.has_token("connection", "close"),
-        }
+        self.version_minor > 0 && !self.has_token("connection", "close")
+    }
+
+    /// Whether the answer has no body, only what goes before it.
+    pub fn is_head(&self) -> bool {
+        self.method == "HEAD"
     }
 
     /// Whether the client wants to go on with WebSocket.
@@ -59,6 +65,21 @@ impl RequestHead {
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub fn expects_continue(&self) -> bool {
         self.has_token("expect", "100-continue")
+    }
+
+    /// The token of the `Authorization` field, if there is one.
+    ///
+    /// # Errors
+    /// The field is there and has no token, or is there twice.
+    pub fn bearer_token(&self) -> Result<Option<&str>, Refusal> {
+        let mut fields = self.values("authorization");
+        let token = bearer_token(fields.next())?;
+        if fields.next().is_none() {
+            return Ok(token);
+        }
+        let text =
+            "cannot accept two `Authorization` fields: which of them counts is not known; send one";
+        Err(Refusal::new(Code::BadToken, text))
     }
 
     fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
@@ -114,6 +135,8 @@ fn bad_request(why: String) -> Refusal {
 pub struct BodyReader {
     state: BodyState,
     body: Vec<u8>,
+    /// A line between chunks, as far as it is here.
+    size: ChunkLine,
     line: Vec<u8>,
     body_bytes_max: usize,
 }
@@ -167,7 +190,8 @@ impl BodyReader {
                 }
             }
         };
-        Ok(Self { state, body: Vec::new(), line: Vec::new(), body_bytes_max })
+        let (body, size, line) = (Vec::new(), ChunkLine::default(), Vec::new());
+        Ok(Self { state, body, size, line, body_bytes_max })
     }
 
     /// Takes what belongs to the body from the front of `input`; answers how many bytes.
@@ -180,6 +204,32 @@ impl BodyReader {
             taken += self.step(&input[taken..])?;
         }
         Ok(taken)
+    }
+
+    /// Bytes that are to come, where the head said how many.
+    pub fn announced(&self) -> usize {
+        match self.state {
+            BodyState::Sized(left) => left,
+            _ => 0,
+        }
+    }
+
+    /// Bytes that the body's buffer would grow by to take `count` more, as it grows where there is room.
+    pub fn room_needed(&self, count: usize) -> usize {
+        self.capacity_for(self.body.len() + count) - self.body.capacity()
+    }
+
+    /// The capacity for a body of `len` bytes so far: twice as much each time, but no more than there may be.
+    fn capacity_for(&self, len: usize) -> usize {
+        let now = self.body.capacity();
+        if len <= now {
+            return now;
+        }
+        let whole = match self.state {
+            BodyState::Sized(left) => self.body.len() + left,
+            _ => self.body_bytes_max,
+        };
+        len.max((2 * now).min(whole))
     }
 
     /// Whether the whole body has arrived.
@@ -196,6 +246,8 @@ impl BodyReader {
         match self.state {
             BodyState::Sized(left) | BodyState::Chunk(left) => {
                 let count = left.min(input.len());
+                let capacity = self.capacity_for(self.body.len() + count);
+                self.body.reserve_exact(capacity - self.body.len());
                 self.body.extend_from_slice(&input[..count]);
                 self.state = match (self.state, left - count) {
                     (BodyState::Sized(_), 0) => BodyState::Done,
@@ -205,7 +257,7 @@ impl BodyReader {
                 };
                 Ok(count)
             }
-            BodyState::ChunkSize => self.line_step(input, Self::handle_chunk_size),
+            BodyState::ChunkSize => self.take_chunk_size(input),
             BodyState::ChunkEnd => self.line_step(input, Self::handle_chunk_end),
             BodyState::Trailer => self.line_step(input, Self::handle_trailer),
             BodyState::Done => Ok(0),
@@ -231,17 +283,19 @@ impl BodyReader {
         Ok(count)
     }
 
-    fn handle_chunk_size(&mut self, line: Vec<u8>) -> Result<(), Refusal> {
-        let size = match httparse::parse_chunk_size(&line) {
-            Ok(httparse::Status::Complete((_, size))) => size,
-            _ => return Err(bad_request("a chunk size is no number; send hexadecimal".into())),
-        };
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
-        if size > self.body_bytes_max - self.body.len() {
-            return Err(too_large(self.body_bytes_max));
+    fn take_chunk_size(&mut self, input: &[u8]) -> Result<usize, Refusal> {
+        for (at, byte) in input.iter().enumerate() {
+            let taken = self.size.take(*byte);
+            let size = taken.map_err(|why| bad_request(why.into()))?;
+            let Some(size) = size else { continue };
+            let size = size as usize;
+            if size > self.body_bytes_max - self.body.len() {
+                return Err(too_large(self.body_bytes_max));
+            }
+            self.state = if size == 0 { BodyState::Trailer } else { BodyState::Chunk(size) };
+            return Ok(at + 1);
         }
-        self.state = if size == 0 { BodyState::Trailer } else { BodyState::Chunk(size) };
-        Ok(())
+        Ok(input.len())
     }
 
     fn handle_chunk_end(&mut self, line: Vec<u8>) -> Result<(), Refusal> {
@@ -255,6 +309,11 @@ impl BodyReader {
     }
 
     fn handle_trailer(&mut self, line: Vec<u8>) -> Result<(), Refusal> {
+        if !line.ends_with(b"\r\n") {
+            return Err(bad_request(
+                "a line after the chunks ends without CRLF; mend the sender".into(),
+            ));
+        }
         if line == b"\r\n" {
             self.state = BodyState::Done;
         }
@@ -281,20 +340,23 @@ pub enum BodyLen {
     UntilClosed,
 }
 
-/// Appends a response head. `fields` come before those that delimit the body.
+/// Appends a response head. `fields` come before those that delimit the body, of which 204 and 304 have none.
 pub fn encode_response_head(
     status: u16,
+    date: &HttpDate,
     fields: &[(&str, &str)],
     body: BodyLen,
     keep_alive: bool,
     out: &mut Vec<u8>,
 ) {
     let mut line = |text: &str| out.extend_from_slice(text.as_bytes());
-    line(&format!("HTTP/1.1 {status} {}\r\n", reason(status)));
+    line(&format!("HTTP/1.1 {status} {}\r\ndate: {}\r\n", reason(status), date.as_str()));
     for (name, value) in fields {
         line(&format!("{name}: {value}\r\n"));
     }
     match body {
+        // RFC 9110, section 8.6.
+        _ if status == 204 || status == 304 => {}
         BodyLen::Bytes(count) => line(&format!("content-length: {count}\r\n")),
         BodyLen::Chunked => line("transfer-encoding: chunked\r\n"),
         BodyLen::UntilClosed => {}
@@ -359,13 +421,41 @@ pub fn refusal_body(refusal: &Refusal) -> String {
     .to_string()
 }
 
-/// Appends a whole error response.
-pub fn encode_refusal(refusal: &Refusal, keep_alive: bool, out: &mut Vec<u8>) {
-    let body = refusal_body(refusal);
-    let fields = [("content-type", "application/json")];
-    let len = BodyLen::Bytes(body.len() as u64);
-    encode_response_head(refusal.code.http_status(), &fields, len, keep_alive, out);
-    out.extend_from_slice(body.as_bytes());
+/// The fields that go with an error's code.
+pub fn refusal_fields(refusal: &Refusal) -> Vec<(&'static str, &'static str)> {
+    let mut fields = vec![("content-type", "application/json")];
+    if refusal.code.http_status() == 401 {
+        fields.push(("www-authenticate", "Bearer"));
+    }
+    fields.extend(refusal.code.retry_after().map(|seconds| ("retry-after", seconds)));
+    fields
+}
+
+/// An error response. Its connection serves no other request.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusalAnswer<'a> {
+    /// What is wrong.
+    pub refusal: &'a Refusal,
+    /// When it is answered.
+    pub date: &'a HttpDate,
+    /// Fields besides those of its code.
+    pub fields: &'a [(&'a str, &'a str)],
+    /// Whether the request was a HEAD: then no body follows.
+    pub is_head: bool,
+}
+
+impl RefusalAnswer<'_> {
+    /// Appends it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let body = refusal_body(self.refusal);
+        let mut fields = refusal_fields(self.refusal);
+        fields.extend(self.fields);
+        let (status, len) = (self.refusal.code.http_status(), BodyLen::Bytes(body.len() as u64));
+        encode_response_head(status, self.date, &fields, len, false, out);
+        if !self.is_head {
+            out.extend_from_slice(body.as_bytes());
+        }
+    }
 }
 
 fn reason(status: u16) -> &'static str {
@@ -381,10 +471,16 @@ fn reason(status: u16) -> &'static str {
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
         413 => "Content Too Large",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Content",
         429 => "Too Many Requests",
         500 => "Internal Server Error",
+        502 => "Bad Gateway",
         503 => "Service Unavailable",
+        504 => "Gateway Timeout",
         507 => "Insufficient Storage",
         _ => "Status",
     }
@@ -411,6 +507,48 @@ mod tests {
             parse_head(text.as_bytes(), &Limits::default()).expect("valid").expect("whole");
         assert_eq!((taken, head.path(), head.field("host")), (whole, "/a", Some("x")));
         assert!(head.has_token("connection", "upgrade") && head.keep_alive());
+    }
+
+    #[test]
+    fn a_connection_of_http_1_0_is_closed_whatever_its_peer_wishes() {
+        assert!(!head("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").keep_alive());
+        assert!(head("GET / HTTP/1.1\r\n\r\n").keep_alive());
+    }
+
+    #[test]
+    fn answers_say_when_they_were_made_and_how_long_they_are_if_they_have_a_body() {
+        let text = |status, body| {
+            let mut out = Vec::new();
+            encode_response_head(status, &HttpDate::at(0), &[], body, true, &mut out);
+            String::from_utf8(out).expect("text")
+        };
+        let date = "date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
+        assert_eq!(text(204, BodyLen::Bytes(0)), format!("HTTP/1.1 204 No Content\r\n{date}\r\n"));
+        assert_eq!(
+            text(304, BodyLen::Bytes(0)),
+            format!("HTTP/1.1 304 Not Modified\r\n{date}\r\n")
+        );
+        assert_eq!(
+            text(200, BodyLen::Bytes(3)),
+            format!("HTTP/1.1 200 OK\r\n{date}content-length: 3\r\n\r\n")
+        );
+    }
+
+    #[test]
+    fn an_error_that_answers_head_has_no_body_but_its_length() {
+        let refusal = Refusal::new(Code::BadToken, "why");
+        let encoded = |is_head| {
+            let (mut out, date) = (Vec::new(), HttpDate::at(0));
+            RefusalAnswer { refusal: &refusal, date: &date, fields: &[("allow", "GET")], is_head }
+                .encode(&mut out);
+            String::from_utf8(out).expect("text")
+        };
+        let (whole, head) = (encoded(false), encoded(true));
+        assert!(head.ends_with("\r\n\r\n") && whole.starts_with(&head), "{head}");
+        assert!(
+            head.contains("www-authenticate: Bearer\r\n") && head.contains("allow: GET\r\n"),
+            "{head}"
+        );
     }
 
     #[test]
@@ -475,6 +613,9 @@ mod tests {
         check_body("Content-Length: 5\r\nContent-Length: 5\r\n", "hello", Ok("hello"));
         let chunked = "Transfer-Encoding: chunked\r\n";
         check_body(chunked, "5\r\nhello\r\n1;x=y\r\n!\r\n0\r\nT: 1\r\n\r\n", Ok("hello!"));
+        for line in ["05", "5;a", "5;a=b", "5 ; a = b", "5;a=\"b \\\" c\";d", "5\t;a"] {
+            check_body(chunked, &format!("{line}\r\nhello\r\n0\r\n\r\n"), Ok("hello"));
+        }
     }
 
     #[test]
@@ -485,6 +626,26 @@ mod tests {
         check_body("Content-Length: 99999999\r\n", "", Err("body_bytes_max"));
         check_body("Transfer-Encoding: gzip, chunked\r\n", "", Err("not understood"));
         check_body("Transfer-Encoding: chunked\r\n", "zz\r\n", Err("no number"));
+        for line in [
+            "5;",
+            "5 ",
+            "5 x",
+            "5\n",
+            "5;=x",
+            "5;a=",
+            "5;a b",
+            "5;a=\"b",
+            "5;a=\"b\"c",
+            "5;\u{1}",
+            "5\rx",
+        ] {
+            check_body(
+                "Transfer-Encoding: chunked\r\n",
+                &format!("{line}\r\nhello\r\n0\r\n\r\n"),
+                Err("chunk"),
+            );
+        }
+        check_body("Transfer-Encoding: chunked\r\n", "0\r\nx\n\r\n", Err("CRLF"));
         check_body("Transfer-Encoding: chunked\r\n", "1\r\nab\r\n", Err("longer than"));
         check_body("Transfer-Encoding: chunked\r\n", "fffffff\r\n", Err("body_bytes_max"));
     }

@@ -1,18 +1,20 @@
 //! Configuration: TOML in, a checked [`Config`] out. Every error names file, line, key and cure.
 
 mod parse;
+mod ranges;
 mod text;
 mod webhooks;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use model::{Anonymous, Limits, PolicyRule, Principal, Rates};
+use model::{Anonymous, Features, Limits, PolicyRule, Principal, Rates};
 
 use crate::devices::Role;
 
 pub(crate) use parse::is_device_name;
 pub use parse::{ConfigError, load, parse};
+pub use ranges::AddressRange;
 pub use text::{default_text, reference};
 pub use webhooks::{WebhookConfig, WebhookSecret};
 
@@ -43,6 +45,12 @@ pub struct Config {
     pub echo: bool,
     /// Whether hiccups are metered, for `/diagnostics/hiccups`.
     pub hiccups: bool,
+    /// Whether sessions are sent events and members that no client knows, for tests of clients.
+    pub unknown_events: bool,
+    /// What sessions are offered, for tests of clients: all there is unless it says otherwise.
+    pub features: Features,
+    /// What one thread does instead of its work, for tests of what becomes of the server then.
+    pub fault: Option<engine::Fault>,
 }
 
 /// The engine's settings.
@@ -122,6 +130,10 @@ pub struct AccessConfig {
     pub anonymous: Anonymous,
     /// Origins of pages that may connect, besides the server's own.
     pub origins: Vec<String>,
+    /// Names that the server goes by, in `Host`.
+    pub hosts: Vec<String>,
+    /// Proxies that say whom they speak for.
+    pub trusted_proxies: Vec<AddressRange>,
     /// How much each session of a peer without a token is sent at most.
     pub anonymous_rates: Rates,
     /// Tokens and their owners.
@@ -160,6 +172,9 @@ impl Default for Config {
             limits: Limits::default(),
             echo: false,
             hiccups: false,
+            unknown_events: false,
+            features: Features::ALL,
+            fault: None,
         }
     }
 }

@@ -5,16 +5,17 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
+use engine::Fault;
 use model::{
-    AckLevel, Anonymous, Conflation, Lagged, Limits, PolicyRule, Principal, Rates, Selector,
-    TopicPolicy,
+    AckLevel, Anonymous, Conflation, Features, Lagged, Limits, PolicyRule, Principal, Rates,
+    Selector, TopicPolicy,
 };
 use toml::Spanned;
 use toml::de::DeTable;
 use toml::de::DeValue;
 
 use super::webhooks::dead_letters_rule;
-use super::{ApplicationConfig, Config, EngineConfig, KeyConfig};
+use super::{AddressRange, ApplicationConfig, Config, EngineConfig, KeyConfig};
 use crate::devices::Role;
 use crate::subscribers::positions_rule;
 
@@ -227,10 +228,14 @@ impl Reader<'_> {
                 "limits" => {}
                 "diagnostics" => {
                     let table = self.table(path, value)?;
-                    self.each(table, "diagnostics", &["echo", "hiccups"], |name, path, value| {
+                    let keys = ["echo", "hiccups", "unknown_events", "features", "fault"];
+                    self.each(table, "diagnostics", &keys, |name, path, value| {
                         match name {
                             "echo" => config.echo = self.bool(path, value)?,
                             "hiccups" => config.hiccups = self.bool(path, value)?,
+                            "unknown_events" => config.unknown_events = self.bool(path, value)?,
+                            "features" => config.features = self.features(path, value)?,
+                            "fault" => config.fault = Some(self.fault(path, value)?),
                             _ => return Ok(false),
                         }
                         Ok(true)
@@ -343,7 +348,8 @@ impl Reader<'_> {
         classes: &[(String, Rates)],
         config: &mut Config,
     ) -> Result<(), ConfigError> {
-        const KEYS: &[&str] = &["anonymous", "anonymous_class", "origins", "tokens"];
+        const KEYS: &[&str] =
+            &["anonymous", "anonymous_class", "origins", "hosts", "trusted_proxies", "tokens"];
         let table = self.table("access", value)?;
         self.each(table, "access", KEYS, |name, path, value| {
             match name {
@@ -362,9 +368,23 @@ impl Reader<'_> {
                     config.access.origins =
                         self.texts(path, value)?.into_iter().map(|(text, _)| text.into()).collect();
                 }
+                "hosts" => {
+                    config.access.hosts =
+                        self.texts(path, value)?.into_iter().map(|(text, _)| text.into()).collect();
+                }
+                "trusted_proxies" => {
+                    for (text, at) in self.texts(path, value)? {
+                        let why = "is no range of addresses; write such as \"10.0.0.0/8\"";
+                        let range = AddressRange::parse(text);
+                        let wrong = || self.error(at, path, format!("`{text}` {why}"));
+                        config.access.trusted_proxies.push(range.ok_or_else(wrong)?);
+                    }
+                }
                 "tokens" => {
-                    for table in self.tables(path, value)? {
-                        config.access.tokens.push(self.token(table, classes, &config.limits)?);
+                    for (table, at) in self.tables(path, value)? {
+                        let new = self.token((table, at), classes, &config.limits)?;
+                        self.check_token(&config.access.tokens, &new, at)?;
+                        config.access.tokens.push(new);
                     }
                 }
                 _ => return Ok(false),
@@ -479,6 +499,42 @@ impl Reader<'_> {
         Ok((token, principal))
     }
 
+    /// Whether a token and its owner can be told from others.
+    fn check_token(
+        &self,
+        known: &[(String, Principal)],
+        (token, principal): &(String, Principal),
+        at: usize,
+    ) -> Result<(), ConfigError> {
+        if known.iter().any(|(other, _)| other == token) {
+            let text =
+                "the same `token` stands twice: nobody could tell whose it is; make another one";
+            return Err(self.error(at, "access.tokens", text.into()));
+        }
+        if ["anonymous", "nobody"].contains(&principal.name.as_str()) {
+            let text = format!(
+                "`{}` is the name of clients without a token; choose another `name`",
+                principal.name
+            );
+            return Err(self.error(at, "access.tokens", text));
+        }
+        Ok(())
+    }
+
+    /// Whether a rule lets the server keep what it remembers of named subscribers.
+    fn check_rule(&self, rule: &PolicyRule, limits: &Limits, at: usize) -> Result<(), ConfigError> {
+        let PolicyRule { selector, policy } = rule;
+        let forgets = policy.ack != AckLevel::Disk || !policy.retain || policy.history_count == 0;
+        if forgets && selector.overlaps(&positions_rule(limits).selector) {
+            let text = format!(
+                "`{selector}` selects where positions of named subscribers are kept, and its policy forgets them; \
+                 leave $subscribers out, or say ack = \"disk\" and retain = true with a history_count of 1 or more"
+            );
+            return Err(self.error(at, "topics", text));
+        }
+        Ok(())
+    }
+
     fn rule(
         &self,
         (table, at): (&Table<'_>, usize),
@@ -552,7 +608,9 @@ impl Reader<'_> {
             let text = "an entry needs a `selector`; add one such as selector = \"prices/#\"";
             self.error(at, "topics", text.into())
         };
-        Ok(PolicyRule { selector: selector.ok_or_else(missing)?, policy })
+        let rule = PolicyRule { selector: selector.ok_or_else(missing)?, policy };
+        self.check_rule(&rule, limits, at)?;
+        Ok(rule)
     }
 
     fn limits(&self, value: &Value<'_>, limits: &mut Limits) -> Result<(), ConfigError> {
@@ -609,6 +667,24 @@ impl Reader<'_> {
             DeValue::Boolean(yes) => Ok(*yes),
             _ => Err(self.wrong(path, value, "true or false; write one of them, without quotes")),
         }
+    }
+
+    fn features(&self, path: &str, value: &Value<'_>) -> Result<Features, ConfigError> {
+        let mut features = Features::default();
+        for (name, at) in self.texts(path, value)? {
+            let known: Vec<&str> = Features::ALL.names().collect();
+            let unknown = || format!("`{name}` is no feature; write some of {}", known.join(", "));
+            let feature =
+                Features::from_name(name).ok_or_else(|| self.error(at, path, unknown()))?;
+            features = features.with(feature);
+        }
+        Ok(features)
+    }
+
+    fn fault(&self, path: &str, value: &Value<'_>) -> Result<Fault, ConfigError> {
+        let how = "`panic THREAD` or `stall THREAD`; write it so, with quotes";
+        let text = value.get_ref().as_str();
+        text.and_then(Fault::parse).ok_or_else(|| self.wrong(path, value, how))
     }
 
     pub(super) fn number<N: TryFrom<u64>>(
@@ -757,6 +833,22 @@ mod tests {
             ("[[topics]]\nselector = \"a//b\"", "the level at byte 2 is empty"),
             ("[limits]\npayload_byte_max = 1", "did you mean `payload_bytes_max`?"),
             ("[server", "t.toml:1: "),
+            (
+                "[[access.tokens]]\ntoken = \"t\"\nname = \"a\"\n[[access.tokens]]\ntoken = \"t\"\nname = \"b\"",
+                "t.toml:4: `access.tokens`: the same `token` stands twice",
+            ),
+            (
+                "[[access.tokens]]\ntoken = \"t\"\nname = \"anonymous\"",
+                "t.toml:1: `access.tokens`: `anonymous` is the name of clients without a token; choose",
+            ),
+            (
+                "\n[[topics]]\nselector = \"$subscribers/+/x\"",
+                "t.toml:2: `topics`: `$subscribers/+/x` selects where positions",
+            ),
+            (
+                "[access]\ntrusted_proxies = [\"10.0.0.0/33\"]",
+                "t.toml:2: `access.trusted_proxies`: `10.0.0.0/33` is no range",
+            ),
             (&twice("a", "b", "k", "one key, 16 letters"), "stands twice"),
             (&twice("a", "a", "k", "another, 16 letters"), "the same `id`"),
         ];

@@ -114,6 +114,19 @@ const SECTIONS: [Section; 10] = [
                 "[]",
                 "Origins of web pages that may connect, besides the server's own.",
             ),
+            setting(
+                "hosts",
+                "[]",
+                "Names that the server goes by, such as [\"push.example.com\"]; \"*\" is any. Addresses, localhost, \
+                 names without a dot and the machine's own name need not be listed; a request for another name is \
+                 refused (421), or a web page whose name points here could read all.",
+            ),
+            setting(
+                "trusted_proxies",
+                "[]",
+                "Ranges of the addresses of your proxies, such as [\"10.0.0.0/8\"]. What is limited for each address counts \
+                 for the client that they name in `X-Forwarded-For` (or `Forwarded`): the last one that is no such proxy.",
+            ),
         ],
         example: r##"[[access.tokens]]
 token = "a long random text"
@@ -207,7 +220,12 @@ payload_bytes_max = 1048576  # the limit below unless set
         settings: &[
             setting("on", "false", "Whether it is agreed to where a client offers it."),
             setting("level", "3", "1 (fast) to 9 (small)."),
-            setting("bytes_min", "256", "Messages of fewer bytes are sent as they are."),
+            setting(
+                "bytes_min",
+                "256",
+                "Messages of fewer bytes are sent as they are. Say 0 where there are clients built on libwebsockets \
+                 4.1.6: once compression is agreed to these loop on messages that are not compressed.",
+            ),
         ],
         example: "",
     },
@@ -224,6 +242,23 @@ payload_bytes_max = 1048576  # the limit below unless set
                 "hiccups",
                 "false",
                 "Meters how the process is kept from running, for /diagnostics/hiccups.",
+            ),
+            setting(
+                "unknown_events",
+                "false",
+                "Sends sessions events, members and binary records that no client knows, as a later version may: \
+                 clients pass over them.",
+            ),
+            optional(
+                "features",
+                "[\"batch\", \"history\"]",
+                "Has no features but these, and names no others to clients, as a smaller server would.",
+            ),
+            optional(
+                "fault",
+                "\"panic shard-0\"",
+                "What one thread does instead of its work, for tests of what becomes of the server then: \
+                 `panic THREAD`, or `stall THREAD`, which never does anything again.",
             ),
         ],
         example: "",

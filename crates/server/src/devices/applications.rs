@@ -1,8 +1,9 @@
 //! Applications and their keys: who may attach devices, and who may ask them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use model::{Code, Refusal};
+use model::{Code, Refusal, split_authorization};
 use sha2::{Digest, Sha256};
 
 use super::once::{GOOD_SECONDS, UsedOnce, is_fresh};
@@ -37,7 +38,7 @@ pub(super) struct Wanted<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proofs<'a> {
     pub secret: &'a Secret,
-    pub unix_ms: u64,
+    pub now: Duration,
     pub used: &'a UsedOnce,
 }
 
@@ -105,9 +106,10 @@ impl Applications {
         Wanted { application, role, about }: Wanted<'_>,
         proofs: Proofs<'_>,
     ) -> Result<ApplicationIndex, Refusal> {
-        let found = match authorization.split_once(' ') {
-            Some(("Bearer", key)) => self.by_key.get(&hash(key.trim())).copied(),
-            Some(("Tidegate-HMAC", proof)) => self.prove(application, proof, about, proofs)?,
+        let (scheme, given) = split_authorization(authorization);
+        let found = match scheme.to_ascii_lowercase().as_str() {
+            "bearer" => self.by_key.get(&hash(given)).copied(),
+            "tidegate-hmac" => self.prove(application, given, about, proofs)?,
             _ => {
                 let text = "cannot serve without a key of the application: present one as `Authorization: \
                             Bearer KEY`, or its proof as `Tidegate-HMAC`; see docs/devices.md";
@@ -144,7 +146,7 @@ impl Applications {
         application: &str,
         proof: &str,
         about: &str,
-        Proofs { secret, unix_ms, used }: Proofs<'_>,
+        Proofs { secret, now, used }: Proofs<'_>,
     ) -> Result<Option<(ApplicationIndex, usize)>, Refusal> {
         let part = |name: &str| {
             let mut parts = proof.split(',').filter_map(|part| part.trim().split_once('='));
@@ -157,10 +159,10 @@ impl Applications {
             let at = keys.iter().position(|key| key.id == id)?;
             let is_right = is_proof(keys[at].key.as_bytes(), &format!("{given}\n{about}"), mac);
             let number = u64::from_str_radix(mac.get(..16)?, 16).ok()?;
-            (is_right && is_fresh(given, secret, unix_ms)).then_some((number, (index, at)))
+            (is_right && is_fresh(given, secret, now)).then_some((number, (index, at)))
         };
         let Some((number, found)) = proven() else { return Ok(None) };
-        used.take(number, unix_ms).map(|()| Some(found))
+        used.take(number, now).map(|()| Some(found))
     }
 }
 
@@ -206,7 +208,7 @@ mod tests {
         used: &UsedOnce,
     ) -> Result<u16, Code> {
         let wanted = Wanted { application, role, about: "d1" };
-        let proofs = Proofs { secret: &[7; 32], unix_ms: 1_000_000, used };
+        let proofs = Proofs { secret: &[7; 32], now: Duration::from_secs(1_000), used };
         let found = applications().check(authorization, wanted, proofs);
         found.map(|index| index.0).map_err(|refusal| refusal.code)
     }
@@ -237,18 +239,18 @@ mod tests {
 
     #[test]
     fn a_proof_is_of_one_key_one_device_one_minute_and_one_use() {
-        let proof = |key: &str, about: &str, unix_ms: u64| {
-            let challenge = challenge(&[7; 32], unix_ms, 9);
+        let proof = |key: &str, about: &str, seconds: u64| {
+            let challenge = challenge(&[7; 32], Duration::from_secs(seconds), 9);
             let text = format!("{challenge}\n{about}");
             let mac = proof(format!("secret-{key}").as_bytes(), &text);
             format!("Tidegate-HMAC key=\"k1\", challenge=\"{challenge}\", mac=\"{mac}\"")
         };
-        assert_eq!(check(&proof("k1", "d1", 990_000), "a", Role::Device), Ok(0));
-        assert_eq!(check(&proof("k1", "d2", 990_000), "a", Role::Device), Err(Code::BadToken));
-        assert_eq!(check(&proof("k2", "d1", 990_000), "a", Role::Device), Err(Code::BadToken));
-        assert_eq!(check(&proof("k1", "d1", 900_000), "a", Role::Device), Err(Code::BadToken));
+        assert_eq!(check(&proof("k1", "d1", 990), "a", Role::Device), Ok(0));
+        assert_eq!(check(&proof("k1", "d2", 990), "a", Role::Device), Err(Code::BadToken));
+        assert_eq!(check(&proof("k2", "d1", 990), "a", Role::Device), Err(Code::BadToken));
+        assert_eq!(check(&proof("k1", "d1", 900), "a", Role::Device), Err(Code::BadToken));
         assert_eq!(check("Tidegate-HMAC key=k1", "a", Role::Device), Err(Code::BadToken));
-        let (used, right) = (UsedOnce::new(10), proof("k1", "d1", 990_000));
+        let (used, right) = (UsedOnce::new(10), proof("k1", "d1", 990));
         assert_eq!(check_again(&right, "a", Role::Device, &used), Ok(0));
         assert_eq!(check_again(&right, "a", Role::Device, &used), Err(Code::BadToken), "used");
     }

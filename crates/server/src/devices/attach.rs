@@ -25,9 +25,9 @@ impl<I: Io> Shard<I> {
             self.check_origin(head).and_then(|()| self.check_attach(socket, head, &query));
         let mut attached = match checked {
             Ok(attached) => attached,
-            Err(refusal) => return self.refuse_http(socket, &refusal),
+            Err(refusal) => return self.refuse_request(socket, head, &refusal),
         };
-        let mut begin = Vec::new();
+        let begin = attached.unsent.end_mut();
         if head.expects_continue() {
             begin.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
@@ -36,8 +36,7 @@ impl<I: Io> Shard<I> {
             ("cache-control", "no-store, no-transform"),
             ("x-accel-buffering", "no"),
         ];
-        encode_response_head(200, &fields, BodyLen::Chunked, false, &mut begin);
-        attached.unsent = begin;
+        encode_response_head(200, &self.date(), &fields, BodyLen::Chunked, false, begin);
         let info = query.get("info").map(Into::into);
         let (name, application) = (Arc::clone(&attached.name), attached.application);
         let now = self.now.coarse_seconds();
@@ -48,7 +47,7 @@ impl<I: Io> Shard<I> {
         self.devices_attached += 1;
         self.statistics.of(application).attached();
         self.send_device(socket);
-        let place = DevicePlace { shard: self.index, link: socket.0, serial };
+        let place = DevicePlace { shard: self.index, link: socket.0, serial, attachment: 0 };
         self.mail_home(name.clone(), DeviceMail::Attach { name, place, info });
         self.handle_rest(socket, rest);
     }
@@ -62,7 +61,8 @@ impl<I: Io> Shard<I> {
         let application = query.text("application");
         let name = device_name(application, query.text("device"))?;
         let wanted = Wanted { application, role: Role::Device, about: &name };
-        let application = self.check_key(socket, head.field("authorization"), wanted)?;
+        let network = self.network_of(socket, head);
+        let application = self.check_key(network, head.field("authorization"), wanted)?;
         // The body is read as messages, under the rules of any body.
         BodyReader::new(head, &self.config.limits)?;
         if head.method != "POST" || head.field("transfer-encoding").is_none() {
@@ -81,6 +81,7 @@ impl<I: Io> Shard<I> {
         self.check_memory()?;
         let usual = self.config.limits.device_heartbeat_ms.as_millis() as u64;
         let heartbeat_ms = query.number("heartbeat_ms")?.unwrap_or(usual);
+        self.count_connection(socket, network)?;
         Ok(Attached::new(name, application, framing, heartbeat_ms))
     }
 
@@ -93,7 +94,7 @@ impl<I: Io> Shard<I> {
         let heartbeat_ms = u64::from(attached.heartbeat_seconds) * 1_000;
         let text = json!({ "session": session, "heartbeat_ms": heartbeat_ms }).to_string();
         let framing = attached.reader.framing();
-        append(ServerSays::Welcome(&text), framing, &mut attached.unsent);
+        append(ServerSays::Welcome(&text), framing, attached.unsent.end_mut());
         self.send_device(socket);
     }
 }

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use engine::{Io, Sent, Socket};
 use hub::DevicePlace;
-use model::{Asked, Code, Payload, Refusal, Respond};
+use model::{Asked, Code, Payload, Refusal, Respond, Unanswered};
 use protocol::device::{DeviceSays, ServerSays, append, decode};
 use protocol::http::{MessageFraming, MessageReader, Said, encode_last_chunk, refusal_body};
 
 use super::applications::ApplicationIndex;
 use super::home::DeviceMail;
 use super::names::topic_of;
+use crate::byte_queue::ByteQueue;
 use crate::connection::State;
 use crate::requests::payload_of;
 use crate::shard::Shard;
@@ -32,7 +33,7 @@ pub(crate) struct Attached {
     pub(super) heartbeat_seconds: u16,
     pub is_closing: bool,
     /// What its connection did not take yet.
-    pub unsent: Vec<u8>,
+    pub unsent: ByteQueue,
 }
 
 fn heartbeat_seconds(heartbeat_ms: u64) -> u16 {
@@ -61,7 +62,7 @@ impl Attached {
             next_number: 0,
             heartbeat_seconds: heartbeat_seconds(heartbeat_ms),
             is_closing: false,
-            unsent: Vec::new(),
+            unsent: ByteQueue::default(),
         }
     }
 
@@ -90,9 +91,8 @@ impl<I: Io> Shard<I> {
         if attached.unsent.is_empty() {
             return;
         }
-        match self.io.send(socket, &attached.unsent) {
-            Sent::Bytes(taken) if taken == attached.unsent.len() => attached.unsent = Vec::new(),
-            Sent::Bytes(taken) => drop(attached.unsent.drain(..taken)),
+        match self.io.send(socket, attached.unsent.rest()) {
+            Sent::Bytes(taken) => attached.unsent.take(taken),
             Sent::Closed => self.drop_connection(socket),
         }
     }
@@ -157,7 +157,12 @@ impl<I: Io> Shard<I> {
         }
         attached.heartbeat_seconds = heartbeat_seconds(heartbeat_ms);
         let serial = self.connection(socket).map_or(0, |open| open.serial);
-        self.welcome_device(DevicePlace { shard: self.index, link: socket.0, serial });
+        self.welcome_device(DevicePlace {
+            shard: self.index,
+            link: socket.0,
+            serial,
+            attachment: 0,
+        });
     }
 
     fn take_device_answer(
@@ -178,10 +183,15 @@ impl<I: Io> Shard<I> {
             statistics.counters.late_answers += 1;
             return;
         };
-        statistics.answered(now.saturating_sub(told.at), result.is_ok(), self.now.unix_ms);
+        let is_answer = result.is_ok();
+        let result = result.map_err(Unanswered::Declined);
         let respond = Respond { request: told.request, result };
-        if self.requests_under_way.respond((socket.0, serial), respond, name, now).is_err() {
-            self.statistics.of(application).counters.late_answers += 1;
+        match self.requests_under_way.respond((socket.0, serial), respond, name, now) {
+            Ok(()) => {
+                let took = now.saturating_sub(told.at);
+                self.statistics.of(application).answered(took, is_answer, self.now.unix_ms);
+            }
+            Err(_) => self.statistics.of(application).counters.late_answers += 1,
         }
     }
 
@@ -229,7 +239,11 @@ impl<I: Io> Shard<I> {
         attached.open.retain(|told| told.number != number);
         attached.open.push(Told { number, request, at: now });
         let framing = attached.reader.framing();
-        append(ServerSays::Request(number, asked.payload.bytes()), framing, &mut attached.unsent);
+        append(
+            ServerSays::Request(number, asked.payload.bytes()),
+            framing,
+            attached.unsent.end_mut(),
+        );
         self.statistics.of(attached.application).asked(asked.payload.bytes().len());
         self.send_device(socket);
         true
@@ -240,8 +254,8 @@ impl<I: Io> Shard<I> {
         let Some(attached) = self.attached(socket).filter(|it| !it.is_closing) else { return };
         attached.is_closing = true;
         let framing = attached.reader.framing();
-        append(ServerSays::Closing(&refusal_body(refusal)), framing, &mut attached.unsent);
-        encode_last_chunk(&mut attached.unsent);
+        append(ServerSays::Closing(&refusal_body(refusal)), framing, attached.unsent.end_mut());
+        encode_last_chunk(attached.unsent.end_mut());
         self.refusals += 1;
         self.send_device(socket);
         self.close_soon(socket);
@@ -251,7 +265,7 @@ impl<I: Io> Shard<I> {
     fn end_attachment(&mut self, socket: Socket) {
         let Some(attached) = self.attached(socket).filter(|it| !it.is_closing) else { return };
         attached.is_closing = true;
-        encode_last_chunk(&mut attached.unsent);
+        encode_last_chunk(attached.unsent.end_mut());
         self.send_device(socket);
         self.close_soon(socket);
     }
@@ -261,7 +275,7 @@ impl<I: Io> Shard<I> {
         self.devices_attached -= 1;
         self.statistics.of(attached.application).detached();
         self.requests_under_way.handle_gone(socket.0, self.now.elapsed);
-        let place = DevicePlace { shard: self.index, link: socket.0, serial };
+        let place = DevicePlace { shard: self.index, link: socket.0, serial, attachment: 0 };
         let name = Arc::clone(&attached.name);
         self.mail_home(name.clone(), DeviceMail::Detach { name, place });
     }

@@ -84,8 +84,8 @@ impl<I: Io> Shard<I> {
             DeviceMail::Found(place, name) => {
                 if self.is_at(place) {
                     self.welcome_device(place);
-                    self.tell_attached(place, &name);
                 }
+                self.tell_attached(place, name);
             }
             DeviceMail::TakenOver(place, name) => {
                 let text = "another connection attached under this name, which has it now; attach again only \
@@ -119,7 +119,9 @@ impl<I: Io> Shard<I> {
             json!(self.config.name)
         );
         let payload = Payload::new(PayloadKind::Json, text.as_bytes());
-        self.publish_for_device(topic_of(name, "/presence"), payload);
+        let topic = topic_of(name, "/presence");
+        let draft = Draft { topic, payload, idempotency_key: None, expected: None };
+        self.publish_surely(draft);
     }
 
     pub(super) fn publish_for_device(&mut self, topic: TopicName, payload: Payload) {
@@ -144,7 +146,7 @@ impl<I: Io> Shard<I> {
     fn route_to_device(&mut self, name: &str, ask: Box<Ask>) {
         let now = self.now.elapsed;
         match self.devices.get(name).map(|device| device.place) {
-            Some(Some(DevicePlace { shard, link, serial })) => {
+            Some(Some(DevicePlace { shard, link, serial, .. })) => {
                 self.requests_under_way.forward(ask, (shard, link, serial), now);
             }
             Some(None) => {

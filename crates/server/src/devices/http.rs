@@ -30,14 +30,14 @@ impl<I: Io> Shard<I> {
         match (head.method.as_str(), levels.as_slice()) {
             ("GET", ["challenge"]) => {
                 let nonce = engine::random_seed();
-                let text = json!({ "challenge": challenge(&self.secret, self.now.unix_ms, nonce) });
+                let text = json!({ "challenge": challenge(&self.secret, self.now.elapsed, nonce) });
                 self.answer(asker, 200, "application/json", text.to_string().as_bytes());
                 Ok(())
             }
             ("POST", [device, "key"]) => {
                 let name = self.check_application(&asker, head, device)?;
                 let key =
-                    one_time_key(&name, &self.secret, self.now.unix_ms, engine::random_seed());
+                    one_time_key(&name, &self.secret, self.now.elapsed, engine::random_seed());
                 let text = json!({ "key": key, "seconds": GOOD_SECONDS }).to_string();
                 self.answer(asker, 200, "application/json", text.as_bytes());
                 Ok(())
@@ -67,7 +67,7 @@ impl<I: Io> Shard<I> {
         let application = query.text("application");
         let name = device_name(application, device)?;
         let wanted = Wanted { application, role: Role::Application, about: &name };
-        self.check_key(asker.socket, head.field("authorization"), wanted)?;
+        self.check_key(asker.network, head.field("authorization"), wanted)?;
         Ok(name)
     }
 
@@ -95,7 +95,7 @@ impl<I: Io> Shard<I> {
         let application = query.text("application").to_owned();
         let wanted =
             Wanted { application: &application, role: Role::Application, about: &application };
-        self.check_key(asker.socket, head.field("authorization"), wanted)?;
+        self.check_key(asker.network, head.field("authorization"), wanted)?;
         let limit = query.number("limit")?.unwrap_or(USUAL) as usize;
         let limit = limit.clamp(1, self.config.limits.page_len_max);
         let after = query.text("after").to_owned();
@@ -120,7 +120,7 @@ impl<I: Io> Shard<I> {
         };
         let wanted = Wanted { application, role: Role::Admin, about: application };
         let (id, total) = ((*application).to_owned(), Box::default());
-        let application = self.check_key(asker.socket, head.field("authorization"), wanted)?;
+        let application = self.check_key(asker.network, head.field("authorization"), wanted)?;
         let what = Gathered::Statistics { id, application, total };
         self.gather(Gather { asker, shard: 0, what });
         Ok(())

@@ -6,7 +6,6 @@ mod applications;
 mod attach;
 mod attached;
 mod credentials;
-mod failures;
 mod gather;
 mod home;
 mod http;
@@ -19,9 +18,9 @@ mod statistics;
 
 pub use self::applications::{Applications, Role};
 pub(crate) use self::attached::Attached;
-pub(crate) use self::failures::FailedKeys;
 pub use self::gather::Gather;
 pub use self::home::DeviceMail;
+pub(crate) use self::names::{just_went, topic_of_device};
 pub(crate) use self::once::UsedOnce;
 pub(crate) use self::session::SessionDevices;
 pub(crate) use self::socket::DeviceSocket;

@@ -22,10 +22,31 @@ pub(super) fn device_name(application: &str, device: &str) -> Result<Arc<str>, R
     Ok(format!("{application}/{device}").into())
 }
 
+/// A name as a command gives it.
+pub(super) fn parse(device: &str) -> Result<Arc<str>, Refusal> {
+    let why = || bad_request(format!("`{device}` is no device; give APPLICATION/DEVICE"));
+    let (application, device) = device.split_once('/').ok_or_else(why)?;
+    device_name(application, device)
+}
+
+/// The topic of a device that a command names.
+///
+/// # Errors
+/// It is no name of a device.
+pub(crate) fn topic_of_device(device: &str) -> Result<TopicName, Refusal> {
+    parse(device).map(|name| topic_of(&name, ""))
+}
+
 /// A topic about a device; its name was checked.
 pub(super) fn topic_of(name: &str, end: &str) -> TopicName {
     let limits = Limits { topic_bytes_max: usize::MAX, ..Limits::default() };
     TopicName::parse(&format!("devices/{name}{end}"), &limits).expect("names of devices are levels")
+}
+
+/// Why a device is not asked that was chosen a moment ago.
+pub(crate) fn just_went(name: &str) -> Refusal {
+    let text = format!("cannot ask `{name}`: it just went; ask again later");
+    Refusal::new(Code::DeviceGone, text)
 }
 
 pub(super) fn no_device(name: &str) -> Refusal {

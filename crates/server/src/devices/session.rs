@@ -7,29 +7,32 @@ use std::time::Duration;
 use engine::{Io, Socket};
 use hub::DevicePlace;
 use model::{
-    Action, Asked, Attach, Code, CommandId, Detach, Event, Principal, Refusal, Respond, Selector,
-    TopicName,
+    Asked, Attach, Code, CommandId, Detach, Draft, Event, RandomState, Refusal, Respond, TopicName,
 };
 
 use super::applications::{ApplicationIndex, Role, Wanted};
 use super::attach::check_info;
 use super::home::DeviceMail;
-use super::names::{bad_request, device_name, no_device, topic_of};
+use super::names::{just_went, no_device, parse};
 use crate::shard::Shard;
 
 /// What a shard knows of devices on its sessions.
 #[derive(Debug, Default)]
 pub(crate) struct SessionDevices {
     /// By connection, by name.
-    attached: HashMap<u32, HashMap<Arc<str>, OnSession>>,
+    attached: HashMap<u32, HashMap<Arc<str>, OnSession, RandomState>, RandomState>,
     /// Requests that they were told, by number; some had their time and are forgotten later.
-    told: HashMap<u64, Told>,
+    told: HashMap<u64, Told, RandomState>,
     told_max: usize,
+    /// Grows with each attachment.
+    attachments: u32,
 }
 
 #[derive(Debug)]
 struct OnSession {
     application: ApplicationIndex,
+    /// The newest: what the home says of an older one is out of date.
+    attachment: u32,
     /// Commands to be answered once others find the device.
     waiting: Vec<Option<CommandId>>,
 }
@@ -45,13 +48,6 @@ struct Told {
 /// The device that a topic names, `devices/APPLICATION/DEVICE`.
 fn device_of(topic: &TopicName) -> Option<&str> {
     topic.as_str().strip_prefix("devices/")
-}
-
-/// A name as a command gives it.
-fn parse(device: &str) -> Result<Arc<str>, Refusal> {
-    let why = || bad_request(format!("`{device}` is no device; give APPLICATION/DEVICE"));
-    let (application, device) = device.split_once('/').ok_or_else(why)?;
-    device_name(application, device)
 }
 
 impl SessionDevices {
@@ -74,17 +70,17 @@ impl<I: Io> Shard<I> {
     pub(crate) fn attach_to_session(
         &mut self,
         socket: Socket,
-        principal: &Principal,
         id: Option<CommandId>,
         wanted: Attach,
     ) -> Result<(), Refusal> {
         let Attach { device, authorization, info } = wanted;
         let name = parse(&device)?;
-        let application =
-            self.check_session_device(socket, principal, &name, authorization.as_deref())?;
+        let application = self.check_session_device(socket, &name, authorization.as_deref())?;
         check_info(info.as_deref())?;
         let count_max = self.config.limits.devices_per_session_max;
         let serial = self.connection(socket).map_or(0, |open| open.serial);
+        // 0 is that of connections that are one device.
+        let attachment = self.session_devices.attachments.wrapping_add(1).max(1);
         let devices = self.session_devices.attached.entry(socket.0).or_default();
         let is_new = !devices.contains_key(&name);
         if is_new && devices.len() >= count_max {
@@ -95,14 +91,17 @@ impl<I: Io> Shard<I> {
             return Err(Refusal::new(Code::TooManySubscriptions, text));
         }
         let waiting = Vec::new();
-        let known = devices.entry(Arc::clone(&name)).or_insert(OnSession { application, waiting });
+        let new = OnSession { application, attachment, waiting };
+        let known = devices.entry(Arc::clone(&name)).or_insert(new);
+        known.attachment = attachment;
         known.waiting.push(id);
         let count = devices.len();
         if is_new {
             self.statistics.of(application).attached();
         }
+        self.session_devices.attachments = attachment;
         self.requests_under_way.set_devices(socket.0, count);
-        let place = DevicePlace { shard: self.index, link: socket.0, serial };
+        let place = DevicePlace { shard: self.index, link: socket.0, serial, attachment };
         self.mail_home(name.clone(), DeviceMail::Attach { name, place, info });
         Ok(())
     }
@@ -110,28 +109,21 @@ impl<I: Io> Shard<I> {
     fn check_session_device(
         &mut self,
         socket: Socket,
-        principal: &Principal,
         name: &str,
         authorization: Option<&str>,
     ) -> Result<ApplicationIndex, Refusal> {
         let (application, _) = name.split_once('/').unwrap_or((name, ""));
         if authorization.is_some() {
             let wanted = Wanted { application, role: Role::Device, about: name };
-            return self.check_key(socket, authorization, wanted);
+            return self.check_key(self.network_on(socket), authorization, wanted);
         }
-        let topic = topic_of(name, "");
-        let index = self.applications.index_of(application);
-        match index.filter(|_| principal.may(Action::Handle, &Selector::of_topic(&topic))) {
-            Some(index) => Ok(index),
-            None => {
-                let text = format!(
-                    "cannot attach `{name}`: {} may not handle `{topic}`; present a key of the application as \
-                     `authorization`, or a token that may",
-                    principal.name
-                );
-                Err(Refusal::new(Code::NotAllowed, text))
-            }
-        }
+        self.applications.index_of(application).ok_or_else(|| {
+            let text = format!(
+                "cannot attach `{name}`: there is no application `{application}`; check the name, or add it to \
+                 [[applications]] in the configuration"
+            );
+            Refusal::new(Code::NotAllowed, text)
+        })
     }
 
     /// Lets a session be asked as a device no more.
@@ -142,30 +134,58 @@ impl<I: Io> Shard<I> {
         unwanted: Detach,
     ) -> Result<(), Refusal> {
         let name = parse(&unwanted.device)?;
-        self.end_on_session(socket, &name).ok_or_else(|| no_device(&name))?;
+        let gone = self.end_on_session(socket, &name).ok_or_else(|| no_device(&name))?;
         let serial = self.connection(socket).map_or(0, |open| open.serial);
-        let place = DevicePlace { shard: self.index, link: socket.0, serial };
+        let text =
+            format!("cannot attach `{name}`: the session detached it before others found it");
+        self.refuse_waiting((socket, serial), gone.waiting, &Refusal::new(Code::DeviceGone, text));
+        let attachment = gone.attachment;
+        let place = DevicePlace { shard: self.index, link: socket.0, serial, attachment };
         self.mail_home(name.clone(), DeviceMail::Detach { name: name.clone(), place });
         let detached = Event::Detached { id, device: name, refusal: None };
         self.tell_caller(socket, serial, &detached);
         Ok(())
     }
 
-    fn end_on_session(&mut self, socket: Socket, name: &str) -> Option<()> {
+    fn refuse_waiting(
+        &mut self,
+        (socket, serial): (Socket, u32),
+        waiting: Vec<Option<CommandId>>,
+        refusal: &Refusal,
+    ) {
+        for id in waiting {
+            let refused = Event::Refused { id, refusal: refusal.clone() };
+            self.tell_caller(socket, serial, &refused);
+        }
+    }
+
+    /// Forgets a device of a session; answers what it was, or `None` if there is none.
+    fn end_on_session(&mut self, socket: Socket, name: &str) -> Option<OnSession> {
         let gone = self.session_devices.remove(socket.0, name)?;
         self.statistics.of(gone.application).detached();
         let left = self.session_devices.attached.get(&socket.0).map_or(0, HashMap::len);
         self.requests_under_way.set_devices(socket.0, left);
-        Some(())
+        Some(gone)
     }
 
-    /// Tells a session that others find its device.
-    pub(super) fn tell_attached(&mut self, place: DevicePlace, name: &Arc<str>) {
+    fn is_attachment(&self, place: DevicePlace, name: &str) -> bool {
+        let known = self.session_devices.on_session(place.link, name);
+        known.is_some_and(|known| known.attachment == place.attachment) && self.is_at(place)
+    }
+
+    /// Tells a session that others find its device. If that attachment is over, the name's home is to know.
+    pub(super) fn tell_attached(&mut self, place: DevicePlace, name: Arc<str>) {
+        if place.attachment == 0 {
+            return;
+        }
+        if !self.is_attachment(place, &name) {
+            return self.mail_home(Arc::clone(&name), DeviceMail::Detach { name, place });
+        }
         let socket = Socket(place.link);
         let devices = self.session_devices.attached.get_mut(&place.link);
-        let Some(known) = devices.and_then(|devices| devices.get_mut(name)) else { return };
+        let Some(known) = devices.and_then(|devices| devices.get_mut(&name)) else { return };
         for id in std::mem::take(&mut known.waiting) {
-            let attached = Event::Attached { id, device: Arc::clone(name) };
+            let attached = Event::Attached { id, device: Arc::clone(&name) };
             self.tell_caller(socket, place.serial, &attached);
         }
     }
@@ -178,7 +198,10 @@ impl<I: Io> Shard<I> {
         refusal: Refusal,
     ) {
         let socket = Socket(place.link);
-        if self.end_on_session(socket, name).is_some() {
+        if self.is_attachment(place, name)
+            && let Some(gone) = self.end_on_session(socket, name)
+        {
+            self.refuse_waiting((socket, place.serial), gone.waiting, &refusal);
             let (id, device) = (None, Arc::clone(name));
             let detached = Event::Detached { id, device, refusal: Some(refusal) };
             self.tell_caller(socket, place.serial, &detached);
@@ -190,19 +213,21 @@ impl<I: Io> Shard<I> {
         let Some(devices) = self.session_devices.attached.remove(&socket.0) else { return };
         self.requests_under_way.set_devices(socket.0, 0);
         self.requests_under_way.handle_gone(socket.0, self.now.elapsed);
-        let place = DevicePlace { shard: self.index, link: socket.0, serial };
-        for (name, OnSession { application, .. }) in devices {
+        for (name, OnSession { application, attachment, .. }) in devices {
             self.statistics.of(application).detached();
+            let place = DevicePlace { shard: self.index, link: socket.0, serial, attachment };
             self.mail_home(name.clone(), DeviceMail::Detach { name, place });
         }
     }
 
-    /// Whether a session may tell events of a device: it attached it.
-    pub(crate) fn is_event_of(&mut self, socket: Socket, topic: &TopicName) -> bool {
-        let name = device_of(topic).and_then(|rest| rest.strip_suffix("/events"));
+    /// Counts what a session publishes if it is an event of a device that it attached; answers whether it is.
+    pub(crate) fn count_event(&mut self, socket: Socket, draft: &Draft) -> bool {
+        let name = device_of(&draft.topic).and_then(|rest| rest.strip_suffix("/events"));
         let known = name.and_then(|name| self.session_devices.on_session(socket.0, name));
         let Some(application) = known.map(|known| known.application) else { return false };
-        self.statistics.of(application).counters.events += 1;
+        let counters = &mut self.statistics.of(application).counters;
+        counters.events += 1;
+        counters.bytes_up += draft.payload.bytes().len() as u64;
         true
     }
 
@@ -216,8 +241,7 @@ impl<I: Io> Shard<I> {
             if self.handles(link, &asked.topic) {
                 return Ok(());
             }
-            let text = format!("cannot ask `{name}`: it just went; ask again later");
-            return Err(Refusal::new(Code::DeviceGone, text));
+            return Err(just_went(name));
         };
         let (application, at) = (known.application, self.now.elapsed);
         let told = Told { link, name: name.into(), application, at };

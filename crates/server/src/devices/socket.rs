@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::{Io, Sent, Socket};
 use hub::Outcome;
-use model::{Payload, PayloadKind, Recipients, Refusal, Request};
+use model::{Code, Payload, PayloadKind, Recipients, Refusal, Request};
 use protocol::http::{RequestHead, refusal_body};
 use protocol::websocket::{
     Inbound, Message, MessageWriter, Opcode, Role as End, Unread, accept_plain_handshake,
@@ -17,6 +17,7 @@ use super::applications::{ApplicationIndex, Role, Wanted};
 use super::names::{device_name, no_device, topic_of};
 use super::once::use_one_time_key;
 use super::query::Query;
+use crate::byte_queue::ByteQueue;
 use crate::connection::{Connection, State};
 use crate::payloads::check_payload;
 use crate::requests::Caller;
@@ -25,7 +26,7 @@ use crate::shard::Shard;
 /// A WebSocket for one device.
 #[derive(Debug)]
 pub(crate) struct DeviceSocket {
-    inbound: Inbound,
+    pub inbound: Inbound,
     /// `APPLICATION/DEVICE`.
     name: Arc<str>,
     application: ApplicationIndex,
@@ -34,7 +35,7 @@ pub(crate) struct DeviceSocket {
     answers: VecDeque<Option<Vec<u8>>>,
     /// The turn of the first of them.
     first: u64,
-    pub unsent: Vec<u8>,
+    pub unsent: ByteQueue,
     pub is_pinged: bool,
     pub is_closing: bool,
 }
@@ -43,6 +44,12 @@ impl DeviceSocket {
     /// Requests whose answers were not sent yet.
     pub(crate) fn len(&self) -> usize {
         self.answers.len()
+    }
+
+    /// Bytes of answers that wait for the connection, or for those before them.
+    pub(crate) fn answers_bytes(&self) -> usize {
+        let answers = self.answers.iter().flatten();
+        self.unsent.len() + answers.map(Vec::len).sum::<usize>()
     }
 }
 
@@ -68,15 +75,17 @@ impl<I: Io> Shard<I> {
             let timeout = protocol::native::timeout_of(timeout_ms, &self.config.limits)?;
             let (name, application) = self.check_device_socket(socket, head, &query, device)?;
             self.check_room()?;
-            Ok((name, application, timeout, accept_plain_handshake(head)?))
+            let handshake = accept_plain_handshake(head)?;
+            self.count_connection(socket, self.network_of(socket, head))?;
+            Ok((name, application, timeout, handshake))
         });
         let (name, application, timeout, mut handshake) = match checked {
             Ok(checked) => checked,
-            Err(refusal) => return self.refuse_http(socket, &refusal),
+            Err(refusal) => return self.refuse_request(socket, head, &refusal),
         };
         handshake.deflate = None;
-        let mut unsent = Vec::new();
-        encode_handshake_response(&handshake, &mut unsent);
+        let mut unsent = ByteQueue::default();
+        encode_handshake_response(&handshake, unsent.end_mut());
         let (inbound, answers, first) = (Inbound::default(), VecDeque::new(), 0);
         let (is_pinged, is_closing) = (false, false);
         let opened = DeviceSocket {
@@ -109,13 +118,16 @@ impl<I: Io> Shard<I> {
         let name = device_name(application, device)?;
         if let Some(key) = query.get("key") {
             let used = &self.access.used_once;
-            use_one_time_key(key, &name, &self.secret, self.now.unix_ms, used)?;
+            let (secret, now) = (&self.secret, self.now.elapsed);
+            let use_up = || use_one_time_key(key, &name, secret, now, used);
+            self.count_failure(self.network_of(socket, head), use_up)?;
             let index = self.applications.index_of(application);
             let index = index.ok_or_else(|| no_device(&name))?;
             return Ok((name, index));
         }
         let wanted = Wanted { application, role: Role::Application, about: &name };
-        let index = self.check_key(socket, head.field("authorization"), wanted)?;
+        let network = self.network_of(socket, head);
+        let index = self.check_key(network, head.field("authorization"), wanted)?;
         Ok((name, index))
     }
 
@@ -124,10 +136,16 @@ impl<I: Io> Shard<I> {
         self.statistics.of(open.application).counters.websockets -= 1;
     }
 
-    /// Takes bytes from such a WebSocket.
-    pub(crate) fn handle_device_socket(&mut self, socket: Socket, bytes: &mut [u8]) {
+    /// Takes bytes from such a WebSocket, as far as its answers leave room; answers how many.
+    pub(crate) fn handle_device_socket(&mut self, socket: Socket, bytes: &mut [u8]) -> usize {
+        let len = bytes.len();
         let mut input = Unread::new(bytes);
-        while let Some(heard) = self.next_request(socket, &mut input) {
+        let mut is_all = false;
+        while self.has_room(socket) {
+            let Some(heard) = self.next_request(socket, &mut input) else {
+                is_all = true;
+                break;
+            };
             match heard {
                 Heard::Request(payload) => self.ask_by_socket(socket, payload),
                 Heard::Bad(refusal) => {
@@ -143,6 +161,7 @@ impl<I: Io> Shard<I> {
         if self.device_socket(socket).is_some_and(|open| open.is_closing) {
             self.close_soon(socket);
         }
+        if is_all { len } else { input.taken() }
     }
 
     fn next_request(&mut self, socket: Socket, input: &mut Unread<'_>) -> Option<Heard> {
@@ -166,17 +185,17 @@ impl<I: Io> Shard<I> {
             }
             Ok(Some(Message::Binary(bytes))) => payload(PayloadKind::Bytes, bytes),
             Ok(Some(Message::Ping(bytes))) => {
-                encode_pong(bytes, &mut open.unsent);
+                encode_pong(bytes, open.unsent.end_mut());
                 Heard::Nothing
             }
             Ok(Some(Message::Pong(_))) => Heard::Nothing,
             Ok(Some(Message::Close(reason))) => {
-                encode_close(reason.map_or(1000, |(code, _)| code), "", &mut open.unsent);
+                encode_close(reason.map_or(1000, |(code, _)| code), "", open.unsent.end_mut());
                 open.is_closing = true;
                 Heard::Nothing
             }
             Err(error) => {
-                encode_close(error.close_code(), &error.refusal().text, &mut open.unsent);
+                encode_close(error.close_code(), &error.refusal().text, open.unsent.end_mut());
                 open.is_closing = true;
                 Heard::Nothing
             }
@@ -210,8 +229,18 @@ impl<I: Io> Shard<I> {
     }
 
     /// Notes what became of the request of a turn, and sends the answers that are due.
-    pub(crate) fn answer_socket(&mut self, socket: Socket, turn: u64, outcome: Outcome) {
+    pub(crate) fn answer_socket(&mut self, socket: Socket, turn: u64, mut outcome: Outcome) {
+        let bytes_max = self.config.limits.answers_bytes_max;
         let Some(open) = self.device_socket(socket) else { return };
+        let waiting = open.answers_bytes();
+        if let Ok((_, payload)) = &outcome.result
+            && waiting > 0
+            && waiting + payload.bytes().len() > bytes_max
+        {
+            let text = "cannot tell the answer: answers_bytes_max bytes wait for this connection; the request may \
+                        have been carried out; read faster, or ask for less at a time";
+            outcome.result = Err(Refusal::new(Code::TooManyAnswersWaiting, text));
+        }
         let mut message = Vec::new();
         let writer = MessageWriter::begin(&mut message);
         let opcode = match &outcome.result {
@@ -231,10 +260,12 @@ impl<I: Io> Shard<I> {
             *answer = Some(message);
         }
         while let Some(Some(message)) = open.answers.front_mut().map(Option::take) {
-            open.unsent.extend_from_slice(&message);
+            open.unsent.append(&message);
             open.answers.pop_front();
             open.first += 1;
         }
+        let waiting = open.answers_bytes() as u64;
+        self.counters.answers_bytes_peak = self.counters.answers_bytes_peak.max(waiting);
         self.send_device_socket(socket);
     }
 
@@ -245,8 +276,8 @@ impl<I: Io> Shard<I> {
         if open.unsent.is_empty() {
             return;
         }
-        match self.io.send(socket, &open.unsent) {
-            Sent::Bytes(taken) => drop(open.unsent.drain(..taken)),
+        match self.io.send(socket, open.unsent.rest()) {
+            Sent::Bytes(taken) => open.unsent.take(taken),
             Sent::Closed => self.drop_connection(socket),
         }
     }
@@ -255,7 +286,7 @@ impl<I: Io> Shard<I> {
     pub(crate) fn ping_device_socket(&mut self, socket: Socket) {
         if let Some(open) = self.device_socket(socket) {
             open.is_pinged = true;
-            encode_ping(&mut open.unsent);
+            encode_ping(open.unsent.end_mut());
             self.send_device_socket(socket);
         }
     }

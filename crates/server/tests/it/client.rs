@@ -57,7 +57,7 @@ impl Cable {
 }
 
 fn connect(address: SocketAddr) -> Client {
-    let options = ClientOptions { seed: 11, ..ClientOptions::default() };
+    let options = ClientOptions { seed: Some(11), ..ClientOptions::default() };
     Client::connect(&format!("ws://{address}"), options).expect("it listens")
 }
 

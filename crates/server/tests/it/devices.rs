@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, request};
+use crate::node::{Node, Peer, request};
 
 const DEVICE_KEY: &str = "device-key-0123456789";
 const APPLICATION_KEY: &str = "application-key-0123456789";
 
 fn node(engine: &str, limits: &str) -> Node {
     Node::start(&format!(
-        "[engine]\n{engine}\n[[access.tokens]]\ntoken = \"t\"\nname = \"desk\"\n\
+        "[engine]\n{engine}\n[access]\ntrusted_proxies = [\"127.0.0.0/8\"]\n[[access.tokens]]\ntoken = \"t\"\nname = \"desk\"\n\
          publish = [\"devices/#\"]\n[limits]\n{limits}\n[[applications]]\nid = \"meters\"\n\
          [[applications.keys]]\nid = \"d\"\nkey = \"{DEVICE_KEY}\"\nroles = [\"device\"]\n\
          [[applications.keys]]\nid = \"a\"\nkey = \"{APPLICATION_KEY}\"\nroles = [\"application\"]\n\
@@ -296,7 +296,7 @@ fn who_guesses_keys_is_refused_for_a_while_and_no_proof_is_used_twice() {
     let status = |authorization: &str, device: &str| {
         let head = format!(
             "POST /v1/devices/{device}/key?application=meters HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\
-             Authorization: {authorization}"
+             X-Forwarded-For: 10.1.1.1\r\nAuthorization: {authorization}"
         );
         bare_request(&node, &head)
     };
@@ -400,17 +400,127 @@ fn a_session_is_a_device_too_or_many() {
             gateway.ask(&json!({"id":7,"type":"detach","device":"meters/d2"}))["code"],
             4223
         );
+        // In one breath: every command has its answer, whichever way it goes.
+        gateway.say(&attach(8, "d4", DEVICE_KEY));
+        gateway.say(&json!({"id":9,"type":"detach","device":"meters/d4"}));
+        let answers = [gateway.hear(), gateway.hear()];
+        let ids = answers.each_ref().map(|answer| answer["id"].clone());
+        assert_eq!(ids, [json!(8), json!(9)], "{answers:?}");
+        assert!(answers[0]["type"] == "attached" || answers[0]["code"] == 4111, "{answers:?}");
         drop(other);
         let path = "/v1/applications/meters/stats";
         let statistics = || get(node, path, "admin-key-0123456789").1;
         let shown = statistics();
         assert_eq!((&shown["answers"], &shown["events"]), (&json!(2), &json!(1)), "{shown}");
+        assert!(shown["bytes_up"].as_u64() >= Some(5), "answers and the event: {shown}");
         drop(gateway);
         let until = Instant::now() + Duration::from_secs(5);
         while statistics()["devices"] != 0 || send(node, "d1", "", "read").0 != 410 {
             assert!(Instant::now() < until, "its session ended: {}", statistics());
         }
     });
+}
+
+/// Two sessions, each on a shard of its own.
+fn far_peers(node: &Node) -> (Peer, Peer) {
+    let shard_of = |peer: &mut Peer| {
+        let welcome = peer.ask(&json!({"type": "hello"}));
+        let session = welcome["session"].as_str().expect("a name").to_owned();
+        session.split('-').nth_back(1).expect("NODE-SHARD-SERIAL").to_owned()
+    };
+    let mut one = node.socket();
+    let shard = shard_of(&mut one);
+    for _ in 0..100 {
+        let mut other = node.socket();
+        if shard_of(&mut other) != shard {
+            return (one, other);
+        }
+    }
+    panic!("the system gives all connections to one shard");
+}
+
+#[test]
+fn a_late_answer_of_a_device_counts_as_late_only() {
+    on_both_layouts(|node| {
+        let mut device = Device::attach(node, "d1");
+        assert_eq!(send(node, "d1", "&timeout_ms=50", "read").0, 504);
+        let asked = device.hear();
+        device.say(&format!("A{}too late", &asked[1..5]));
+        let shown = || get(node, "/v1/applications/meters/stats", "admin-key-0123456789").1;
+        let until = Instant::now() + Duration::from_secs(10);
+        while shown()["late_answers"] != 1 {
+            assert!(Instant::now() < until, "{}", shown());
+        }
+        assert_eq!(shown()["answers"], 0, "{}", shown());
+    });
+}
+
+#[test]
+fn presence_is_told_whatever_waits() {
+    const DEVICES: usize = 100;
+    let node = Node::start(&format!(
+        "[engine]\nshards = 4\n[limits]\nmailbox_len_max = 2\n[[applications]]\nid = \"meters\"\npresence = true\n\
+         [[applications.keys]]\nid = \"d\"\nkey = \"{DEVICE_KEY}\"\nroles = [\"device\"]\n"
+    ));
+    let mut gateway = node.socket();
+    let key = format!("Bearer {DEVICE_KEY}");
+    for number in 0..DEVICES {
+        let device = format!("meters/d{number}");
+        gateway.say(&json!({"type": "attach", "device": device, "authorization": key}));
+    }
+    let told = |number: usize| {
+        let path = format!("GET /v1/topics/devices/meters/d{number}/presence HTTP/1.1");
+        node.request(&path, "").0 == 200
+    };
+    let until = Instant::now() + Duration::from_secs(10);
+    while !(0..DEVICES).all(told) {
+        let missing = (0..DEVICES).filter(|number| !told(*number)).count();
+        assert!(Instant::now() < until, "{missing} were never told");
+    }
+}
+
+#[test]
+fn takeovers_that_race_leave_no_device_attached_nowhere() {
+    const DEVICES: usize = 200;
+    let node = node("shards = 4", "");
+    let (mut one, mut other) = far_peers(&node);
+    let key = format!("Bearer {DEVICE_KEY}");
+    let name = |number: usize| format!("meters/d{number}");
+    let attach =
+        |number: usize| json!({"type": "attach", "device": name(number), "authorization": key});
+    let detach = |number: usize| json!({"type": "detach", "device": name(number)});
+    for round in 0..4 {
+        for number in 0..DEVICES {
+            one.say(&attach(number));
+            other.say(&attach(number));
+            if (number + round) % 3 == 0 {
+                other.say(&detach(number));
+                other.say(&attach(number));
+            }
+            one.say(&detach(number));
+            one.say(&attach(number));
+        }
+    }
+    // A detach answers that there is none where the other took it over.
+    for number in 0..DEVICES {
+        one.say(&detach(number));
+        other.say(&detach(number));
+    }
+    let attached = || {
+        let (status, listed) =
+            get(&node, "/v1/devices?application=meters&limit=100", APPLICATION_KEY);
+        assert_eq!(status, 200, "{listed}");
+        listed["devices"].as_array().expect("a list").len()
+    };
+    for peer in [&mut one, &mut other] {
+        peer.say(&json!({"type": "ping", "id": 77}));
+        while peer.hear()["id"] != 77 {}
+    }
+    let until = Instant::now() + Duration::from_secs(10);
+    while attached() > 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(attached(), 0, "both sessions detached all");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, wait_until};
+use crate::node::{Node, Peer, wait_until};
 
 /// A directory that goes with the test.
 struct Folder(PathBuf);
@@ -180,6 +180,7 @@ fn a_named_subscriber_goes_on_where_it_acknowledged() {
     let node = folder.node(3);
     for number in 1..=10 {
         node.publish(&json!({"topic": "d/n", "data": number}));
+        node.publish(&json!({"topic": "d/other/one", "data": number}));
     }
     let wish =
         json!({"id": 1, "type": "subscribe", "topics": ["d/+"], "name": "desk", "from": "all"});
@@ -196,7 +197,7 @@ fn a_named_subscriber_goes_on_where_it_acknowledged() {
     };
     // Two at once, of several topics, and one that comes late: none of them is lost.
     peer.say(&acknowledge("d/n", 4));
-    peer.say(&acknowledge("d/other", 7));
+    peer.say(&acknowledge("d/other/one", 7));
     peer.say(&acknowledge("d/n", 3));
     let mut answers = 0;
     while answers < 3 {
@@ -208,7 +209,7 @@ fn a_named_subscriber_goes_on_where_it_acknowledged() {
     let node = folder.node(2);
     let value = get(&node, "/v1/topics/$subscribers/anonymous/desk");
     assert_eq!(value["data"]["d/n"]["sequence"], 4, "{value}");
-    assert_eq!(value["data"]["d/other"]["sequence"], 7);
+    assert_eq!(value["data"]["d/other/one"]["sequence"], 7);
     let mut peer = node.socket();
     peer.ask(&wish);
     let resumed = peer.hear();
@@ -223,6 +224,47 @@ fn a_named_subscriber_goes_on_where_it_acknowledged() {
         &json!({"type": "subscribe", "topics": ["d/+"], "name": "desk", "positions": positions}),
     );
     assert_eq!(peer.hear()["start"], 9);
+}
+
+#[test]
+fn what_follows_a_subscribe_by_name_is_carried_out_after_it() {
+    let folder = Folder::new("in-turn");
+    let node = folder.node(4);
+    let mut peer = node.socket();
+    for number in 0..40 {
+        let topic = format!("m/{number}");
+        let named =
+            json!({"id": 1, "type": "subscribe", "topic": topic, "name": format!("n{number}")});
+        let subscribe = json!({"id": 2, "type": "subscribe", "topic": topic, "from": "all"});
+        let unsubscribe = json!({"id": 3, "type": "unsubscribe", "topic": topic});
+        peer.say_all(&[&named, &unsubscribe, &named, &subscribe, &unsubscribe]);
+        let heard: Vec<Value> = (0..5).map(|_| peer.hear()).collect();
+        let ids: Vec<_> = heard.iter().map(|it| it["id"].as_u64()).collect();
+        assert_eq!(ids, [1, 3, 1, 2, 3].map(Some), "{heard:?}");
+        assert!(heard.iter().all(|it| it["type"] != "refused"), "{heard:?}");
+        node.publish(&json!({"topic": topic, "data": 1}));
+    }
+    assert_eq!(peer.ask(&json!({"id": 9, "type": "ping"}))["type"], "pong", "nothing was told");
+}
+
+#[test]
+fn what_waits_for_a_subscribe_by_name_is_bounded() {
+    let folder = Folder::new("behind");
+    let node = Node::start(&format!(
+        "[engine]\nshards = 4\n[limits]\nchanges_waiting_max = 2\n[store]\npath = \"{}\"\n",
+        folder.0.display()
+    ));
+    let mut peer = node.socket();
+    let mut refused = 0;
+    for number in 0..40 {
+        let named =
+            json!({"id": 1, "type": "subscribe", "topic": "m", "name": format!("n{number}")});
+        peer.say_all(&[&named, &json!({"id": 2, "type": "subscribe", "topics": ["a", "b"]})]);
+        let answers = [peer.hear(), peer.hear()];
+        refused += answers.iter().filter(|it| it["code"] == 4117).count();
+    }
+    assert!(refused > 0, "some of the names are at home elsewhere");
+    assert_eq!(node.metric("tidegate_changes_waiting"), 0);
 }
 
 #[test]
@@ -252,4 +294,156 @@ fn positions_are_refused_where_they_cannot_be_kept() {
     let positions = json!({"b": {"epoch": "e", "sequence": 1}});
     let wish = json!({"id": 2, "type": "acknowledge", "name": "n", "positions": positions});
     assert_eq!(peer.ask(&wish)["code"], 4219);
+}
+
+#[test]
+fn a_key_that_is_too_long_is_refused_however_it_comes() {
+    let node = Node::start("[limits]\nidempotency_key_bytes_max = 8\n");
+    let mut peer = node.socket();
+    for kind in ["publish", "request"] {
+        let told =
+            peer.ask(&json!({"type": kind, "id": 1, "topic": "a", "data": 1, "key": "123456789"}));
+        assert_eq!((&told["type"], &told["code"]), (&json!("refused"), &json!(4230)), "{told}");
+    }
+    let told =
+        peer.ask(&json!({"type": "publish", "id": 2, "topic": "a", "data": 1, "key": "12345678"}));
+    assert_eq!(told["type"], "published", "{told}");
+    let body = json!({"topic": "a", "data": 1, "key": "123456789"}).to_string();
+    let asked = node.request("POST /v1/publish HTTP/1.1", &body);
+    assert!(asked.0 == 400 && asked.1.contains("4230"), "{asked:?}");
+    let asked = node.request("POST /v1/request?topic=a&key=123456789 HTTP/1.1", "1");
+    assert!(asked.0 == 400 && asked.1.contains("4230"), "{asked:?}");
+}
+
+#[test]
+fn a_position_beyond_the_newest_is_not_remembered() {
+    let folder = Folder::new("beyond");
+    let node = folder.node(3);
+    let published: Vec<_> = (0..8)
+        .map(|number| node.publish(&json!({"topic": format!("d/{number}"), "data": 1})))
+        .collect();
+    // Of every topic, wherever it and the connection are at home.
+    for (number, published) in published.iter().enumerate() {
+        let mut peer = node.socket();
+        let mut acknowledge = |sequence: u64| {
+            let position =
+                json!({format!("d/{number}"): {"epoch": published["epoch"], "sequence": sequence}});
+            let command =
+                json!({"type": "acknowledge", "id": 1, "name": "worker", "positions": position});
+            peer.ask(&command)
+        };
+        for beyond in [2, (1 << 53) - 1] {
+            let told = acknowledge(beyond);
+            assert_eq!((&told["type"], &told["code"]), (&json!("refused"), &json!(4231)), "{told}");
+        }
+        assert_eq!(acknowledge(1)["type"], "acknowledged");
+    }
+}
+
+/// The next event of this kind.
+fn hear_next(peer: &mut Peer, kind: &str) -> Value {
+    loop {
+        let heard = peer.hear();
+        if heard["type"] == kind {
+            return heard;
+        }
+    }
+}
+
+fn subscribe_at(peer: &mut Peer, topic: &str, epoch: &Value, sequence: u64) -> Value {
+    let from = json!({"epoch": epoch, "sequence": sequence});
+    peer.say(&json!({"id": 1, "type": "subscribe", "topic": topic, "from": from}));
+    hear_next(peer, "subscribed")
+}
+
+#[test]
+fn a_position_that_the_store_never_gave_begins_an_epoch_at_run_time_and_once() {
+    for shards in [1, 3] {
+        let folder = Folder::new(&format!("renewal-{shards}"));
+        let node = folder.node(shards);
+        let topics = ["d/a", "d/b", "d/c", "d/e"];
+        let mut ended = Value::Null;
+        for topic in topics {
+            for number in 1..=3 {
+                ended = node.publish(&json!({"topic": topic, "data": number}))["epoch"].clone();
+            }
+        }
+        let mut readers: Vec<Peer> = (0..4).map(|_| node.socket()).collect();
+        for reader in &mut readers {
+            reader.say(&json!({"id": 1, "type": "subscribe", "topic": "d/#", "from": "now"}));
+            hear_next(reader, "subscribed");
+            reader.say(&json!({"id": 2, "type": "ping"}));
+            hear_next(reader, "pong");
+        }
+        // A client that was further before the copy was put back.
+        let mut witness = node.socket();
+        subscribe_at(&mut witness, "d/a", &ended, 1_000);
+        let mut begun = Value::Null;
+        for reader in &mut readers {
+            let gaps: Vec<Value> = topics.iter().map(|_| hear_next(reader, "gap")).collect();
+            let mut told: Vec<&str> =
+                gaps.iter().map(|gap| gap["topic"].as_str().expect("a name")).collect();
+            told.sort_unstable();
+            assert_eq!(told, topics);
+            begun = gaps[0]["epoch"].clone();
+            let is_right = |gap: &Value| {
+                (&gap["reason"], &gap["to"], &gap["epoch"]) == (&json!("epoch"), &json!(3), &begun)
+            };
+            assert!(begun != ended && gaps.iter().all(is_right), "{gaps:?}");
+        }
+        // The witness was told first that its position means nothing.
+        wait_until("the witness hears of the new epoch", || {
+            hear_next(&mut witness, "gap")["epoch"] == begun
+        });
+        for topic in topics {
+            let next = node.publish(&json!({"topic": topic, "data": "next"}));
+            assert_eq!((&next["sequence"], &next["epoch"]), (&json!(4), &begun));
+            for reader in &mut readers {
+                let heard = hear_next(reader, "publication");
+                let told = (&heard["topic"], &heard["sequence"], &heard["data"]);
+                assert_eq!(told, (&json!(topic), &json!(4), &json!("next")));
+            }
+        }
+        // Whoever was told the new epoch has it of this process: nobody can know better.
+        let mut liar = node.socket();
+        subscribe_at(&mut liar, "d/b", &begun, 1_000);
+        wait_until("both were noticed", || node.metric("tidegate_positions_beyond_total") >= 2);
+        let mut late = node.socket();
+        let answer = subscribe_at(&mut late, "d/b", &begun, 4);
+        assert_eq!(answer["topics"][0]["recovered"], true, "{answer}");
+        let answer = subscribe_at(&mut late, "d/c", &ended, 3);
+        assert_eq!(answer["topics"][0]["recovered"], false, "{answer}");
+        drop(node);
+        let node = folder.node(shards);
+        assert_eq!(get(&node, "/v1/topics/d/a")["epoch"], begun, "it is on disk");
+    }
+}
+
+#[test]
+fn the_word_of_a_stranger_begins_no_epoch() {
+    let folder = Folder::new("stranger");
+    let node = Node::start(&format!(
+        "[engine]\nshards = 1\n[store]\npath = \"{}\"\n[[topics]]\nselector = \"d/#\"\nack = \"disk\"\n\
+         [access]\nanonymous = \"read\"\n[[access.tokens]]\ntoken = \"t\"\nname = \"feeder\"\npublish = [\"d/#\"]\n\
+         subscribe = [\"d/#\"]",
+        folder.0.display()
+    ));
+    let mut feeder = node.socket();
+    feeder.ask(&json!({"type": "hello", "token": "t"}));
+    let publish = json!({"id": 1, "type": "publish", "topic": "d/a", "data": 1});
+    let first = feeder.ask(&publish);
+    let mut stranger = node.socket();
+    let answer = subscribe_at(&mut stranger, "d/a", &first["epoch"], 1_000);
+    assert_eq!(answer["topics"][0]["recovered"], false, "{answer}");
+    wait_until("it was noticed", || node.metric("tidegate_positions_beyond_total") == 1);
+    subscribe_at(&mut feeder, "d/a", &first["epoch"], 1);
+    feeder.say(&publish);
+    let second = hear_next(&mut feeder, "published");
+    assert_eq!((&second["sequence"], &second["epoch"]), (&json!(2), &first["epoch"]));
+    // Who presents a token answers for it.
+    subscribe_at(&mut feeder, "d/a", &first["epoch"], 1_000);
+    wait_until("the epoch is another", || {
+        feeder.say(&publish);
+        hear_next(&mut feeder, "published")["epoch"] != first["epoch"]
+    });
 }

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::node::{Node, on_all_layouts, wait_until};
 
 /// A response that goes on.
-struct Stream(BufReader<TcpStream>);
+pub struct Stream(BufReader<TcpStream>);
 
 impl Stream {
-    fn open(node: &Node, head: &str, fields: &str, body: &str) -> Self {
+    pub fn open(node: &Node, head: &str, fields: &str, body: &str) -> Self {
         let mut stream = TcpStream::connect(node.address()).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a valid time");
         let length = body.len();
@@ -34,22 +34,20 @@ impl Stream {
         line.trim_end_matches(['\r', '\n']).to_owned()
     }
 
-    /// The next line that holds a record, and the id before it.
-    fn record(&mut self) -> (Option<String>, Value) {
-        let mut id = None;
+    /// The next line that holds a record, and the id after it, if it is of an event that has one.
+    pub fn record(&mut self) -> (Option<String>, Value) {
         loop {
             let line = self.line();
-            if let Some(text) = line.strip_prefix("id: ") {
-                id = Some(text.to_owned());
-            }
-            let record = line.strip_prefix("data: ").unwrap_or(&line);
+            let data = line.strip_prefix("data: ");
+            let record = data.unwrap_or(&line);
             if record.starts_with('{') {
+                let id = data.and_then(|_| self.line().strip_prefix("id: ").map(str::to_owned));
                 return (id, serde_json::from_str(record).expect("JSON"));
             }
         }
     }
 
-    fn record_of(&mut self, kind: &str) -> (Option<String>, Value) {
+    pub fn record_of(&mut self, kind: &str) -> (Option<String>, Value) {
         loop {
             let (id, record) = self.record();
             if record["type"] == kind {
@@ -59,7 +57,7 @@ impl Stream {
     }
 }
 
-fn lines(body: &str) -> Vec<Value> {
+pub fn lines(body: &str) -> Vec<Value> {
     let records = body.lines().filter(|line| !line.is_empty());
     records.map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
@@ -95,7 +93,9 @@ fn events_of_a_pattern_resume_by_time() {
         let mut ids: Vec<String> =
             (0..3).filter_map(|_| stream.record_of("publication").0).collect();
         let id = ids.pop().expect("an id");
-        assert!(id.contains('@'), "{id}");
+        assert!(id.starts_with("r."), "it reads topics afresh: {id}");
+        node.publish(&json!({"topic":"m/1","data":"live"}));
+        let id = stream.record_of("publication").0.expect("an id");
         drop(stream);
         node.publish(&json!({"topic":"m/2","data":"again"}));
         let head = format!("GET /v1/sse?topic=m/%2B&last_event_id={id} HTTP/1.1");
@@ -104,9 +104,52 @@ fn events_of_a_pattern_resume_by_time() {
         assert!(found, "what was published meanwhile comes");
         // An id of another life of the numbering: what was before it cannot be had.
         let (_, time) = id.rsplit_once('@').expect("a time");
-        let head = format!("GET /v1/sse?topic=m/%2B&last_event_id=other@{time} HTTP/1.1");
+        // So it is with an id of before, or of a later version.
+        for id in [format!("t.other@{time}"), format!("other@{time}"), "x.later".to_owned()] {
+            let head = format!("GET /v1/sse?topic=m/%2B&last_event_id={id} HTTP/1.1");
+            let mut stream = Stream::open(node, &head, "", "");
+            assert_eq!(stream.record_of("gap").1["reason"], "epoch", "{id}");
+        }
+        // Of which topic this place is nobody knows.
+        let epoch = id.trim_start_matches("t.").split('@').next().expect("an epoch");
+        let head = format!("GET /v1/sse?topic=m/%2B&last_event_id=p.{epoch}:1 HTTP/1.1");
         let mut stream = Stream::open(node, &head, "", "");
         assert_eq!(stream.record_of("gap").1["reason"], "epoch");
+    });
+}
+
+#[test]
+fn a_reader_that_is_cut_before_its_first_publication_goes_on_from_where_it_subscribed() {
+    on_all_layouts(|node| {
+        node.publish(&json!({"topic":"n/1","data":"old"}));
+        for query in ["topic=n/1", "topic=n/1&topic=n/2", "topic=n/%2B"] {
+            let head = format!("GET /v1/sse?{query}&from=now HTTP/1.1");
+            let mut stream = Stream::open(node, &head, "", "");
+            let id = stream.record_of("subscribed").0.expect("it tells where it is");
+            drop(stream);
+            node.publish(&json!({"topic":"n/1","data":query}));
+            let field = format!("Last-Event-ID: {id}\r\n");
+            let mut stream = Stream::open(node, &head, &field, "");
+            let is_found = (0..4).any(|_| stream.record_of("publication").1["data"] == query);
+            assert!(is_found, "{query}: what was published meanwhile comes");
+        }
+    });
+}
+
+#[test]
+fn only_what_the_query_subscribed_to_has_ids() {
+    on_all_layouts(|node| {
+        let mut stream = Stream::open(node, "GET /v1/sse?topic=q/1&from=now HTTP/1.1", "", "");
+        let key = stream.record_of("welcome").1["key"].as_str().expect("a key").to_owned();
+        assert!(stream.record_of("subscribed").0.is_some());
+        let target = format!("POST /v1/commands?session={key} HTTP/1.1");
+        node.request(&target, r#"{"type":"subscribe","topic":"q/2"}"#);
+        assert_eq!(stream.record_of("subscribed").0, None);
+        node.publish(&json!({"topic":"q/2","data":2}));
+        let (id, other) = stream.record_of("publication");
+        assert_eq!((id, &other["data"]), (None, &json!(2)), "it says nothing of the one topic");
+        node.publish(&json!({"topic":"q/1","data":1}));
+        assert!(stream.record_of("publication").0.is_some_and(|id| id.ends_with(":1")));
     });
 }
 

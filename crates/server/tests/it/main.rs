@@ -1,8 +1,15 @@
 //! A whole node on real sockets.
 
+mod addresses;
 mod client;
 mod devices;
 mod durable;
+mod event_ids;
+mod features;
+mod flow;
+mod http;
 mod http_sessions;
+mod memory;
 mod node;
 mod requests;
+mod rights;

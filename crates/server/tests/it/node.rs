@@ -6,8 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tidegate_server::Server;
 use tidegate_server::config::parse;
+use tidegate_server::{Memory, Server};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, WebSocket};
@@ -27,6 +27,13 @@ impl Node {
         let mut config = parse(config, "test.toml").expect("a valid configuration");
         config.listen = address;
         Self(Some(Server::start(config).expect("a free port")))
+    }
+
+    /// The same on a free port, with what it may use of memory.
+    pub fn start_in(memory: &Memory, config: &str) -> Self {
+        let mut config = parse(config, "test.toml").expect("a valid configuration");
+        config.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self(Some(Server::start_in(config, memory.clone()).expect("a free port")))
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -107,16 +114,25 @@ impl Drop for Node {
     fn drop(&mut self) {
         if let Some(server) = self.0.take() {
             server.stop();
-            server.wait();
+            let ended = server.wait();
+            assert!(std::thread::panicking() || ended.is_ok(), "{ended:?}");
         }
     }
 }
 
-pub struct Peer(WebSocket<TcpStream>);
+pub struct Peer(pub WebSocket<TcpStream>);
 
 impl Peer {
     pub fn say(&mut self, command: &Value) {
         self.0.send(Message::text(command.to_string())).expect("open");
+    }
+
+    /// The same for several at once: they arrive together.
+    pub fn say_all(&mut self, commands: &[&Value]) {
+        for command in commands {
+            self.0.write(Message::text(command.to_string())).expect("open");
+        }
+        self.0.flush().expect("open");
     }
 
     pub fn hear(&mut self) -> Value {
@@ -134,8 +150,13 @@ impl Peer {
         self.hear()
     }
 
+    /// Sends bytes that are no whole message.
+    pub fn write_bytes(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).expect("open");
+    }
+
     /// Reads to the end: the code of `closing`, and that of the close frame.
-    fn hear_end(&mut self) -> (u64, u16) {
+    pub fn hear_end(&mut self) -> (u64, u16) {
         let mut told = 0;
         loop {
             match self.0.read().expect("a proper end") {
@@ -179,6 +200,22 @@ fn a_subscriber_gets_the_snapshot_then_publications() {
             assert_eq!((&heard["sequence"], &heard["text"]), (&json!(number), &json!("t")));
         }
     });
+}
+
+#[test]
+fn a_session_ends_whose_last_words_come_together_with_its_end() {
+    let node = Node::start("[engine]\nshards = 1");
+    for _ in 0..20 {
+        let mut peer = node.socket();
+        peer.ask(&json!({"id": 1, "type": "handle", "topic": "asked"}));
+        let stream = peer.0.get_mut();
+        // A masked text frame: `{"type":"ping"}`, while the shard may still be asleep.
+        let mut last = vec![0x81, 0x80 | 15, 0, 0, 0, 0];
+        last.extend_from_slice(b"{\"type\":\"ping\"}");
+        stream.write_all(&last).expect("open");
+        stream.shutdown(std::net::Shutdown::Write).expect("open");
+        wait_until("the session is gone", || node.metric("tidegate_sessions") == 0);
+    }
 }
 
 #[test]
@@ -325,6 +362,30 @@ fn http_answers_are_coded() {
     assert!(value.contains(r#""data":{"y":  2}"#), "byte for byte: {value}");
     assert_eq!(node.request("GET /ready HTTP/1.1", "").0, 200);
     assert!(node.request("GET /metrics HTTP/1.1", "").1.contains("tidegate_publications_total"));
+}
+
+#[test]
+fn a_history_over_http_passes_json_on_byte_for_byte() {
+    let node = Node::start("");
+    let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+    let payloads = [
+        "123456789012345678901234567890",
+        "1.10",
+        r#"{"z":1,"a":2,  "z":3}"#,
+        "1e999",
+        r#""\u00e9\/""#,
+        &deep,
+    ];
+    for payload in payloads {
+        let body = format!(r#"{{"topic":"bytes","data":{payload}}}"#);
+        assert_eq!(node.request("POST /v1/publish HTTP/1.1", &body).0, 200, "{payload}");
+    }
+    for path in ["/v1/history/bytes", "/v1/history/bytes?last=6&order=desc"] {
+        let (_, page) = node.request(&format!("GET {path} HTTP/1.1"), "");
+        for payload in payloads {
+            assert!(page.contains(&format!(r#""data":{payload}}}"#)), "{payload} in {page}");
+        }
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn deliveries(topics: &[&str]) -> Deliveries {
         attempts_max: 3,
         concurrency: 2,
         ahead_max: AHEAD_MAX,
+        topics_max: 100,
     })
 }
 
@@ -104,6 +105,55 @@ fn a_topic_that_fails_holds_no_other() {
     it.handle_outcome(&topic("bad"), failed(None), heard(now));
     it.handle_publication(posting("good", 1));
     assert_eq!(attempts(&mut it, now), of(&[("good", 1)]));
+}
+
+#[test]
+fn topics_that_hang_leave_places_to_those_that_do_not() {
+    let (mut it, mut now) = (deliveries(&["#"]), Instant::now());
+    it.rules.concurrency = 8;
+    it.rules.attempts_max = u32::MAX;
+    for number in 0..12 {
+        it.handle_publication(posting(&format!("hang/{number}"), 1));
+    }
+    // Each hangs until its time is up.
+    for _ in 0..12 {
+        for (name, _) in attempts(&mut it, now) {
+            it.handle_outcome(&topic(&name), failed(None), heard(now));
+        }
+        now += Duration::from_secs(60);
+    }
+    assert!(it.ready.is_empty(), "all are known to fail");
+    for sequence in 1..=30 {
+        it.handle_publication(posting("good", sequence));
+        let begun = attempts(&mut it, now);
+        assert!(begun.contains(&("good".to_owned(), sequence)), "{sequence}: {begun:?}");
+        it.handle_outcome(&topic("good"), Outcome::Delivered, heard(now));
+        assert!((1..=4).contains(&it.in_flight()), "{} hang", it.in_flight());
+        now += Duration::from_millis(10);
+    }
+}
+
+#[test]
+fn idle_topics_are_forgotten_beyond_a_limit_once_they_are_acknowledged() {
+    let (mut it, now) = (deliveries(&["#"]), Instant::now());
+    it.rules.topics_max = 2;
+    for number in 0..10 {
+        let name = format!("t/{number}");
+        it.handle_publication(posting(&name, 1));
+        attempts(&mut it, now);
+        it.handle_outcome(&topic(&name), Outcome::Delivered, heard(now));
+    }
+    assert_eq!(it.topics(), 10, "none is acknowledged");
+    assert_eq!(settled(&mut it).len(), 10);
+    assert_eq!(it.topics(), 2);
+    // The newest are known still: what comes again is not delivered again.
+    it.handle_publication(posting("t/9", 1));
+    assert_eq!(attempts(&mut it, now), of(&[]));
+    for number in 0..10 {
+        it.handle_publication(posting(&format!("webhooks/other/dead{number}"), 1));
+    }
+    assert_eq!(settled(&mut it).len(), 10, "letters that nobody wants are settled at once");
+    assert!(it.topics() <= 2 && it.idle.len() <= 4);
 }
 
 #[test]
@@ -213,6 +263,23 @@ fn dead_letters_are_delivered_if_they_are_named_and_make_no_others() {
     assert_eq!(it.pending(), (0, 0));
 }
 
+#[test]
+fn what_nobody_awaits_changes_nothing() {
+    let (mut it, now) = (deliveries(&["#"]), Instant::now());
+    let nothing_awaited = |it: &mut Deliveries, name: &str| {
+        let position = posting(name, 9).position;
+        it.handle_outcome(&topic(name), Outcome::Delivered, heard(now));
+        it.handle_outcome(&topic(name), failed(None), heard(now));
+        it.handle_recorded(&Letter::Missed(missed(name, 1, 9)));
+        it.handle_page(Page { topic: topic(name), after: position, postings: vec![], read_ms: 7 });
+    };
+    nothing_awaited(&mut it, "unknown");
+    it.handle_publication(posting("a", 1));
+    nothing_awaited(&mut it, "a");
+    assert_eq!((it.pending(), it.in_flight(), it.counts()), ((1, 4), 0, Counts::default()));
+    assert_eq!((attempts(&mut it, now), settled(&mut it)), (of(&[("a", 1)]), of(&[])));
+}
+
 /// What a random history does next.
 #[derive(Clone, Debug)]
 enum Step {
@@ -224,6 +291,8 @@ enum Step {
     Fetch,
     Wait(u64),
     Acknowledge,
+    /// An outcome and a record that nobody awaits.
+    Stray(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -231,6 +300,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => of_topic.clone().prop_map(Step::Publish),
         1 => of_topic.clone().prop_map(Step::Repeat),
+        1 => of_topic.clone().prop_map(Step::Stray),
         1 => (of_topic, 1u64..4).prop_map(|(topic, count)| Step::Gap(topic, count)),
         6 => (0usize..8, any::<bool>()).prop_map(|(at, good)| Step::Answer(at, good)),
         2 => Just(Step::Record),
@@ -315,6 +385,15 @@ impl Model {
         true
     }
 
+    fn stray(&mut self, topic: &TopicName) {
+        if self.in_flight.iter().all(|it| it.topic != *topic) {
+            self.it.handle_outcome(topic, Outcome::Delivered, heard(self.now));
+        }
+        if self.letters.iter().all(|it| it.topic() != topic) {
+            self.it.handle_recorded(&Letter::Missed(missed(topic.as_str(), 1, 1)));
+        }
+    }
+
     fn take(&mut self, step: &Step) {
         match *step {
             Step::Publish(at) => {
@@ -337,6 +416,7 @@ impl Model {
             Step::Fetch => drop(self.fetch()),
             Step::Wait(tenths) => self.now += Duration::from_millis(tenths * 100),
             Step::Acknowledge => self.acknowledge(),
+            Step::Stray(at) => self.stray(&topic(NAMES[at])),
         }
     }
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from .errors import TidegateError
-from .protocol import Command, Event, encode_command
+from .protocol import Command, Event, encode_command, feature_of
 from .requests import AfterBreak, Outcome, Requests, Subject
 from .waiting import answer, fail, wait
 
@@ -49,7 +49,7 @@ class Calls:
         self._begin()
         text = encode_command(asked)
         self._waiting[asked["id"]] = take
-        self._requests.add(asked["id"], text, after_break, subject)
+        self._requests.add(asked["id"], text, after_break, subject, feature_of(asked))
         self._drive()
 
     def forget(self, id: int) -> None:

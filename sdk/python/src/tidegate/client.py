@@ -171,7 +171,7 @@ class Client(Core):
             start, positions or {}, conflation, interval_ms, priority, filter, delta, name
         )
         index = self._subscriptions.add(listed, options)
-        reader = self._readers[index] = Subscription(index, listed, self)
+        reader = self._readers[index] = Subscription(index, listed, self, self._subscriptions.positions(index))
         # Later, so that whoever subscribes can add handlers first.
         asyncio.get_running_loop().call_soon(self.drive)
         return reader

@@ -13,7 +13,7 @@ from typing import Literal, Union
 
 from .backoff import pause_ms
 from .errors import LocalCode, SessionCode, TidegateError
-from .protocol import Command, Event, command
+from .protocol import FEATURES, Command, Event, command
 
 ConnectionState = Literal[
     "idle", "authorizing", "opening", "greeting", "connected", "waiting", "stopped"
@@ -84,12 +84,16 @@ class ConnectionTimes:
     """The whole of the first pause between attempts."""
     last_ms: float = 30_000
     """The whole of the longest."""
+    token_ms: float = 30_000
+    """How long whoever is asked for a token may take."""
     open_ms: float = 10_000
     """How long opening and greeting may take, each."""
     silence_ms: float = 25_000
     """Silence after which the server is pinged."""
     answer_ms: float = 10_000
     """How long the answer to that may take."""
+    full_ms: float = 10_000
+    """How long a loop may take nothing of a stream that is full."""
     stable_ms: float = 5_000
     """How long a connection must have stood for the pauses to start again from the shortest."""
 
@@ -131,6 +135,7 @@ class Connection:
         self._due_at: float | None = None
         self._connected_at = 0.0
         self._message_bytes_max: int | None = None
+        self._features: list[str] | None = None
         self._actions: deque[Action] = deque()
 
     @property
@@ -147,6 +152,10 @@ class Connection:
     def message_bytes_max(self) -> int | None:
         """How many bytes the server takes in one message, if it said so."""
         return self._message_bytes_max
+
+    def lacks(self, feature: str | None) -> bool:
+        """Whether the server said that it has no such feature. One that lists none has those of before the list."""
+        return feature is not None and self._features is not None and feature not in self._features
 
     @property
     def url(self) -> str:
@@ -173,8 +182,8 @@ class Connection:
         self._enter("idle")
 
     def nudge(self, now: float) -> None:
-        """Tries now: ends a pause; asks a server that seems to be there for a sign of life."""
-        if self._state == "waiting":
+        """Tries now: ends a pause; asks for a token again; asks a server that seems to be there for a sign of life."""
+        if self._state in ("waiting", "authorizing"):
             self._begin(now)
         elif self._state == "connected" and self._asked_as is None:
             self._ping(now)
@@ -202,18 +211,20 @@ class Connection:
             return
         self._asked_as = self._options.next_id()
         who = {"token": self._token, "client": self._options.name}
-        hello = command("hello", self._asked_as, batch=True, fragments=True, **who)
+        hello = command("hello", self._asked_as, batch=True, fragments=True, features=FEATURES, **who)
         self._enter("greeting")
         self._due_at = now + self._options.times.open_ms
         self._actions.append(Send(hello))
 
-    def handle_close(self, serial: int, code: int | None, text: str, now: float) -> None:
-        """Notes that the transport is closed, with the server's code if it gave one."""
+    def handle_close(
+        self, serial: int, code: int | None, text: str, now: float, retry_after_ms: float = 0
+    ) -> None:
+        """Notes that the transport is closed, with the server's code if it gave one, and how long to stay away."""
         if not self.is_current(serial):
             return
         is_ours = code is not None and 4000 <= code < 4400
         error = TidegateError(code if code is not None and is_ours else LocalCode.UNREACHABLE, text)
-        self._handle_break(error, 0, now)
+        self._handle_break(error, retry_after_ms, now)
 
     def handle_heard(self, serial: int, now: float) -> None:
         """Notes that the server was heard."""
@@ -237,6 +248,7 @@ class Connection:
         if event["type"] == "welcome":
             self._connected_at = now
             self._message_bytes_max = event.get("limits", {}).get("message_bytes_max")
+            self._features = event.get("features")
             self._refused = None
             self._enter("connected")
         self._due_at = now + self._options.times.silence_ms
@@ -250,6 +262,9 @@ class Connection:
             self._begin(now)
         elif self._state == "connected" and self._asked_as is None:
             self._ping(now)
+        elif self._state == "authorizing":
+            text = "cannot get a token: there is none in time; check what the option `token` calls, or raise `token_ms`"
+            self.handle_token_failed(self._serial, TidegateError(LocalCode.UNREACHABLE, text), now)
         else:
             text = f"cannot reach {self.url}: it did not answer in time; check that it is up, and the network"
             self._handle_break(TidegateError(LocalCode.UNREACHABLE, text), 0, now)
@@ -280,6 +295,7 @@ class Connection:
             return self._open(now)
         self._serial += 1
         self._enter("authorizing")
+        self._due_at = now + self._options.times.token_ms
         self._actions.append(FetchToken(self._serial, self._refused))
 
     def _open(self, now: float) -> None:

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from .calls import Calls
 from .connection import Connection, ConnectionChange, ConnectionOptions, ConnectionState, ConnectionTimes
 from .emitter import Emitter
-from .errors import TidegateError
+from .errors import SessionCode, TidegateError
 from .handling import Handling
 from .handlings import Handlings
 from .link import Link, now_ms
 from .options import TokenProvider
-from .protocol import Event, Position, encode_command, too_large
+from .protocol import Event, encode_command, feature_of, too_large
 from .requests import Requests
 from .subscription import Subscription
-from .subscriptions import Lag, SubscriptionChange, Subscriptions
+from .subscriptions import Lag, News, SubscriptionChange, Subscriptions
+from .tracker import Gap, Publication
 from .transport import OpenTransport
 from .waiting import answer, fail
 
@@ -62,6 +63,10 @@ class Core:
         self._lags: deque[Lag] = deque()
         self._stopped: TidegateError | None = None
         self._timer: asyncio.TimerHandle | None = None
+        # Until when what is to be told waits for a loop whose stream is full; there is no room for more then.
+        self._waits_until: float | None = None
+        self._full_ms = times.full_ms
+        self._room = asyncio.Event()
         self._was_connected = False
         self._is_driving = False
         self._last_id = 0
@@ -79,10 +84,6 @@ class Core:
 
     # What subscriptions, handlings and the link ask of it.
 
-    def positions_of(self, index: int) -> dict[str, Position]:
-        """For `Subscription.positions`."""
-        return self._subscriptions.positions(index)
-
     def unsubscribe(self, index: int) -> None:
         """For `Subscription.unsubscribe`."""
         self._subscriptions.remove(index)
@@ -91,6 +92,16 @@ class Core:
         if reader is not None:
             reader._handle_told(SubscriptionChange("ended"))
         self.drive()
+
+    def handle_room(self) -> None:
+        """For `Subscription`: a loop took something."""
+        if self._waits_until is not None:
+            self._waits_until = None
+            asyncio.get_running_loop().call_soon(self.drive)
+
+    async def wait_for_room(self) -> None:
+        """For `Link`: returns when what comes can be told, or somebody waits for an answer among it."""
+        await self._room.wait()
 
     def unhandle(self, index: int) -> None:
         """For `Handling.unhandle`."""
@@ -172,6 +183,10 @@ class Core:
                 pass
         finally:
             self._is_driving = False
+        if self._waits_until is None or self._calls.are_awaited:
+            self._room.set()
+        else:
+            self._room.clear()
         self._set_timer()
 
     def _step(self) -> bool:
@@ -187,16 +202,22 @@ class Core:
     def _send_next(self) -> bool:
         asked = self._subscriptions.poll_command() or self._handlings.poll_command()
         if asked is not None:
-            self._send(asked.get("id"), encode_command(asked), asked.get("request"))
+            if self._connection.lacks("deltas"):
+                # Then all is told whole.
+                asked.pop("delta", None)
+            self._send(asked.get("id"), encode_command(asked), feature_of(asked), asked.get("request"))
             return True
         unsent = self._requests.poll_unsent(now_ms())
         if unsent is not None:
             self._send(*unsent)
         return unsent is not None
 
-    def _send(self, id: int | None, text: str, request: int | None = None) -> None:
-        """Sends a command, unless the server would break the connection because of its size."""
+    def _send(self, id: int | None, text: str, feature: str | None, request: int | None = None) -> None:
+        """Sends a command, unless the server would break the connection for its size, or cannot carry it out."""
         error = too_large(text, self._connection.message_bytes_max)
+        if self._connection.lacks(feature):
+            why = f"cannot send the command: this server has no `{feature}`; use one that has"
+            error = TidegateError(SessionCode.MISSING_FEATURE, why)
         if error is None:
             self._link.send(text)
         elif request is not None:
@@ -206,8 +227,9 @@ class Core:
             self.handle_event({"type": "refused", "id": id, "code": error.code, "error": error.text})
 
     def _tell_next(self) -> bool:
-        news = self._subscriptions.poll_news()
-        if news is not None:
+        news = self._subscriptions.peek_news()
+        if news is not None and not self._must_wait(news):
+            self._subscriptions.poll_news()
             reader = self._readers.get(news.of)
             if isinstance(news.what, SubscriptionChange) and news.what.state == "ended":
                 self._readers.pop(news.of, None)
@@ -226,6 +248,16 @@ class Core:
             return True
         return self._calls.tell_next()
 
+    def _must_wait(self, news: News) -> bool:
+        """Whether a loop is to take something first. One that takes nothing for too long is not waited for."""
+        reader = self._readers.get(news.of)
+        if reader is None or not isinstance(news.what, (Publication, Gap)) or not reader._is_full:
+            self._waits_until = None
+            return False
+        if self._waits_until is None:
+            self._waits_until = now_ms() + self._full_ms
+        return now_ms() < self._waits_until
+
     async def _let_finish(self, index: int) -> None:
         """Forgets a handling that has ended, once no handler of it runs any more."""
         await self._handlers[index].wait_closed()
@@ -233,7 +265,7 @@ class Core:
 
     def _handle_change(self, change: ConnectionChange) -> None:
         if change.state == "connected":
-            self._subscriptions.handle_connected()
+            self._subscriptions.handle_connected(self._connection.message_bytes_max)
             self._handlings.handle_connected()
             self._requests.handle_connected()
             for waiter in self._awaiting_ready:
@@ -265,7 +297,8 @@ class Core:
 
     def _set_timer(self) -> None:
         machines = (self._connection, self._subscriptions, self._handlings)
-        at = min((each.wake_at for each in machines if each.wake_at is not None), default=None)
+        times = [*(each.wake_at for each in machines), self._waits_until]
+        at = min((each for each in times if each is not None), default=None)
         # One that fires too early only looks again: cheaper than a new one for every message.
         if at is not None and self._timer is not None and self._timer.when() * 1_000 <= at:
             return
@@ -275,6 +308,9 @@ class Core:
 
     def _wake(self) -> None:
         self._timer = None
+        if not self._room.is_set():
+            # The server is not silent: it is not listened to.
+            self._link.handle_held_up()
         self._connection.handle_wake(now_ms())
         self._subscriptions.handle_wake(now_ms())
         self._handlings.handle_wake(now_ms())

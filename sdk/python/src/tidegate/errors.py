@@ -35,6 +35,8 @@ class SessionCode(IntEnum):
     """A response went on for as long as one may."""
     MESSAGE_TOO_LARGE = 4206
     """A command of more bytes than the server takes in one message."""
+    MISSING_FEATURE = 4236
+    """A command of a feature that the server does not name."""
     NOT_OPEN = 4222
     """A request that is answered is not open any more."""
     DEADLINE_PASSED = 4108

@@ -130,13 +130,17 @@ class _Walk:
             self._fallback.handle_found(self._address, self._index)
         self._handlers.handle_text(text)
 
-    def handle_close(self, code: int | None, text: str) -> None:
+    async def wait_for_room(self) -> None:
+        """Returns when more may come."""
+        await self._handlers.wait_for_room()
+
+    def handle_close(self, code: int | None, text: str, retry_after_ms: float = 0) -> None:
         """A way ended, or did not get through."""
         self._stop_waiting()
         was_reached = getattr(self._transport, "was_reached", True)
         is_spoiled = code in MANGLED or (code is not None and code < 4000)
         if self._is_heard or not was_reached or not is_spoiled or not self._fallback.may_walk(self._address):
-            return self._handlers.handle_close(code, text)
+            return self._handlers.handle_close(code, text, retry_after_ms)
         self._walk_on(code, text)
 
     def _begin(self) -> None:
@@ -183,10 +187,13 @@ class _Heard:
         if self._walk.is_current(self):
             self._walk.handle_open()
 
+    async def wait_for_room(self) -> None:
+        await self._walk.wait_for_room()
+
     def handle_text(self, text: str) -> None:
         if self._walk.is_current(self):
             self._walk.handle_text(text)
 
-    def handle_close(self, code: int | None, text: str) -> None:
+    def handle_close(self, code: int | None, text: str, retry_after_ms: float = 0) -> None:
         if self._walk.is_current(self):
-            self._walk.handle_close(code, text)
+            self._walk.handle_close(code, text, retry_after_ms)

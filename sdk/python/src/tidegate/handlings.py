@@ -21,6 +21,9 @@ from .selector import rank, selects
 ANSWERED_MAX = 1_000
 """Answers of which it is remembered that they may be refused: the server says nothing about good ones."""
 
+NOT_HANDLED = 4107
+"""The code of an answer that says that this client handles no such requests."""
+
 HandlingState = Literal["waiting", "asked", "live", "ended"]
 """What a handling is at."""
 
@@ -287,7 +290,8 @@ class Handlings:
         ]
         if not ranks:
             text = f"cannot handle `{event['topic']}`: that has just been ended here; send it again"
-            return self.respond(ticket, {"error": text})
+            # Somebody else may handle it.
+            return self.respond(ticket, {"error": text, "code": NOT_HANDLED})
         self._news.append(HandlingNews(min(ranks)[1], Asked(ticket, event)))
 
     def _respond(self, number: int, members: dict[str, object]) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
-from .carrier import Carrier, Ended
+from .carrier import Carrier, Ended, retry_after_ms
 from .errors import LocalCode, TidegateError
 from .protocol import SOCKET_PATH
 from .transport import TransportHandlers
@@ -139,6 +139,7 @@ class HttpTransport(Carrier):
                 self._note_key(told[0])
             self._handlers.handle_text(f"[{','.join(told)}]")
             await asyncio.sleep(0)
+            await self._handlers.wait_for_room()
 
     def _note_key(self, record: str) -> None:
         """Takes the session's key of the first record, which is `welcome` unless `hello` was refused."""
@@ -152,8 +153,10 @@ async def check(answer: httpx.Response, status: int) -> None:
     """Raises `Ended`, with the server's code and text if there are any, unless `answer` has that status."""
     if answer.status_code == status:
         return
+    pause = retry_after_ms(answer.headers.get("retry-after"))
     try:
         body = json.loads(await answer.aread())
-        raise Ended(int(body["code"]), str(body["error"]))
+        raise Ended(int(body["code"]), str(body["error"]), pause)
     except (ValueError, TypeError, KeyError):
-        raise Ended(None, f"cannot connect: {answer.url.path} answered with the status {answer.status_code}") from None
+        text = f"cannot connect: {answer.url.path} answered with the status {answer.status_code}"
+        raise Ended(None, text, pause) from None

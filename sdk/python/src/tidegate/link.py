@@ -23,6 +23,9 @@ class Owner(Protocol):
     def drive(self) -> None:
         """Something happened: there may be something to do."""
 
+    async def wait_for_room(self) -> None:
+        """Returns when what comes can be told."""
+
     @property
     def needs_sources(self) -> bool:
         """Whether events need the exact text of their payloads."""
@@ -95,10 +98,18 @@ class Link:
         self._connection.handle_open(serial, now_ms())
         self._owner.drive()
 
-    def handle_close(self, serial: int, code: int | None, text: str) -> None:
+    def handle_close(self, serial: int, code: int | None, text: str, retry_after_ms: float) -> None:
         """A transport is closed."""
-        self._connection.handle_close(serial, code, text, now_ms())
+        self._connection.handle_close(serial, code, text, now_ms(), retry_after_ms)
         self._owner.drive()
+
+    def handle_held_up(self) -> None:
+        """Nothing is heard because nobody listens: loops are to take what came first."""
+        self._connection.handle_heard(self._serial, now_ms())
+
+    async def wait_for_room(self) -> None:
+        """Returns when more may come."""
+        await self._owner.wait_for_room()
 
     def handle_text(self, serial: int, text: str) -> None:
         """A transport heard something."""
@@ -158,8 +169,11 @@ class _Heard:
     def handle_text(self, text: str) -> None:
         self._link.handle_text(self._serial, text)
 
-    def handle_close(self, code: int | None, text: str) -> None:
-        self._link.handle_close(self._serial, code, text)
+    async def wait_for_room(self) -> None:
+        await self._link.wait_for_room()
+
+    def handle_close(self, code: int | None, text: str, retry_after_ms: float = 0) -> None:
+        self._link.handle_close(self._serial, code, text, retry_after_ms)
 
 
 def now_ms() -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -17,11 +17,10 @@ class _Node(Generic[R]):
     # Those with a selector that ends here, by identity.
     readers: dict[int, R] = field(default_factory=dict)
 
-    def has(self, but: R | None) -> bool:
-        return any(reader is not but for reader in self.readers.values())
-
-    def has_below(self, but: R | None) -> bool:
-        return self.has(but) or any(child.has_below(but) for child in self.children.values())
+    def all_below(self) -> Iterator[_Node[R]]:
+        yield self
+        for child in self.children.values():
+            yield from child.all_below()
 
 
 class Overlaps(Generic[R]):
@@ -43,23 +42,37 @@ class Overlaps(Generic[R]):
         for selector in reader.selectors:
             _remove(self._root, selector.split("/"), reader)
 
-    def has(self, selector: str, but: R | None = None) -> bool:
-        """Whether anybody but `but` may read a topic that `selector` selects."""
-        return _meets(self._root, selector.split("/"), but)
+    def first(self, selectors: Sequence[str], but: R | None = None) -> R | None:
+        """One but `but` that may read a topic that any of `selectors` selects."""
+        return next((reader for reader in self._found(selectors) if reader is not but), None)
+
+    def of(self, selectors: Sequence[str]) -> list[R]:
+        """All that may read a topic that any of `selectors` selects, each once."""
+        return list({id(reader): reader for reader in self._found(selectors)}.values())
+
+    def _found(self, selectors: Sequence[str]) -> Iterator[R]:
+        for selector in selectors:
+            for node in _meeting(self._root, selector.split("/")):
+                yield from node.readers.values()
 
 
-def _meets(node: _Node[R], levels: Sequence[str], but: R | None) -> bool:
+def _meeting(node: _Node[R], levels: Sequence[str]) -> Iterator[_Node[R]]:
+    """The nodes of those selectors that overlap with what remains of one."""
     if levels[:1] == ["#"]:
-        return node.has_below(but)
+        yield from node.all_below()
+        return
     # "a" and "a/#" overlap, because "#" includes the level before it.
     rest_of_all = node.children.get("#")
-    if rest_of_all is not None and rest_of_all.has(but):
-        return True
+    if rest_of_all is not None:
+        yield rest_of_all
     if not levels:
-        return node.has(but)
+        yield node
+        return
     level, rest = levels[0], levels[1:]
     names = node.children if level == "+" else [name for name in (level, "+") if name in node.children]
-    return any(_meets(node.children[name], rest, but) for name in names)
+    for name in names:
+        if name != "#":
+            yield from _meeting(node.children[name], rest)
 
 
 def _remove(node: _Node[R], levels: Sequence[str], reader: R) -> None:

@@ -68,6 +68,18 @@ class Payloads:
         self._waiting.pop(topic, None)
         self.deltas.forget(topic)
 
+    def restart(self, topic: str, start: int) -> None:
+        """Notes that a topic is read from `start`: what is not finished after that comes again, from its beginning.
+
+        Its pieces that are still on their way are of the reading before, and would stand before what comes first.
+        """
+        waiting = self._waiting.get(topic)
+        if waiting is None:
+            return
+        waiting[:] = [each for each in waiting if _place(each) <= start]
+        if not waiting:
+            del self._waiting[topic]
+
     def forget_unless(self, is_read: Callable[[str], bool]) -> None:
         """Forgets the pieces of topics that nobody reads any more: the rest of them does not come."""
         for topic in [topic for topic in self._waiting if not is_read(topic)]:

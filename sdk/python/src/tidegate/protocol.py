@@ -13,6 +13,9 @@ from .sources import events_with_sources
 SUBPROTOCOL = "tidegate.v1.json"
 """The WebSocket subprotocol."""
 
+FEATURES = ["batch", "deltas", "devices", "fragments", "history", "requests", "subscribers"]
+"""What a server may send this client, beside what every version does. docs/protocol.md, section 5c."""
+
 SOCKET_PATH = "/v1/ws"
 """Where a node's WebSocket is, unless its address says otherwise."""
 
@@ -82,6 +85,18 @@ def too_large(text: str, message_bytes_max: int | None) -> TidegateError | None:
     why = f"it has {size} bytes, and message_bytes_max is {message_bytes_max}"
     how = "send less at a time, or raise the limit in the server's configuration"
     return TidegateError(SessionCode.MESSAGE_TOO_LARGE, f"cannot send the command: {why}; {how}")
+
+
+def feature_of(command: Command) -> str | None:
+    """What the server must have for a command, if that is something that not every server has. Section 5c."""
+    if "name" in command:
+        return "subscribers"
+    return {
+        "history": "history",
+        "handle": "requests",
+        "request": "requests",
+        "attach": "devices",
+    }.get(command["type"])
 
 
 def decode_message(text: str, *, with_sources: bool = False) -> list[Event]:

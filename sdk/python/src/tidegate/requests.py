@@ -38,6 +38,7 @@ class _Request:
     text: str
     after_break: AfterBreak
     subject: Subject
+    feature: str | None
     is_sent: bool = False
     first_sent_at: float | None = None
 
@@ -55,8 +56,18 @@ class Requests:
         self._outcomes: deque[Outcome] = deque()
         self._is_connected = False
 
-    def add(self, id: int, text: str, after_break: AfterBreak, subject: Subject = "publication") -> None:
-        """Adds a request, as text, so that nobody can change it while it waits. See `poll_outcome`."""
+    def add(
+        self,
+        id: int,
+        text: str,
+        after_break: AfterBreak,
+        subject: Subject = "publication",
+        feature: str | None = None,
+    ) -> None:
+        """Adds a request, as text, so that nobody can change it while it waits. See `poll_outcome`.
+
+        `feature` is what the server must have for it.
+        """
         if not self._is_connected and len(self._unsent) >= self._queue_max:
             why = (
                 f"cannot take another command: {len(self._unsent)} wait for a connection already, and queue_max is "
@@ -64,7 +75,7 @@ class Requests:
             )
             self._outcomes.append(Outcome(id, TidegateError(LocalCode.QUEUE_FULL, why)))
             return
-        self._waiting[id] = self._unsent[id] = _Request(id, text, after_break, subject)
+        self._waiting[id] = self._unsent[id] = _Request(id, text, after_break, subject, feature)
 
     def remove(self, id: int) -> None:
         """Forgets a request: nobody waits for its answer any more. What was sent already may still be done."""
@@ -113,15 +124,15 @@ class Requests:
         self._outcomes.append(Outcome(id, TidegateError(event["code"], event["error"]) if is_refused else event))
         return True
 
-    def poll_unsent(self, now: float) -> tuple[int, str] | None:
-        """The next command to send, its id and text, while there is a connection."""
+    def poll_unsent(self, now: float) -> tuple[int, str, str | None] | None:
+        """The next command to send: its id, text and feature, while there is a connection."""
         if not self._is_connected or not self._unsent:
             return None
         request = self._unsent.pop(next(iter(self._unsent)))
         request.is_sent = True
         if request.first_sent_at is None:
             request.first_sent_at = now
-        return request.id, request.text
+        return request.id, request.text, request.feature
 
     def poll_outcome(self) -> Outcome | None:
         """The next outcome."""

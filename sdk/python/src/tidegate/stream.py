@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import MutableSet
+from collections.abc import Callable, MutableSet
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 
@@ -23,7 +23,13 @@ class Stream(Generic[Item]):
     the next item loses none.
     """
 
-    def __init__(self, capacity: int, when_full: WhenFull, awaited: MutableSet[Stream[Any]]) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        when_full: WhenFull,
+        awaited: MutableSet[Stream[Any]],
+        handle_taken: Callable[[Item], None] = lambda item: None,
+    ) -> None:
         """`awaited` holds those streams that somebody waits for. Use `Subscription.stream`."""
         if capacity < 1:
             raise ValueError(f"cannot hold {capacity}: a stream's capacity is at least 1")
@@ -32,6 +38,7 @@ class Stream(Generic[Item]):
         self._capacity = capacity
         self._when_full = when_full
         self._awaited = awaited
+        self._handle_taken = handle_taken
         self._held: deque[Item] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._is_open = True
@@ -47,6 +54,11 @@ class Stream(Generic[Item]):
     def is_open(self) -> bool:
         """Whether more may come."""
         return self._is_open
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another item would end it."""
+        return self._is_open and self._when_full == "fail" and len(self._held) >= self._capacity
 
     def push(self, item: Item) -> None:
         """Gives an item to the reader, or holds it."""
@@ -82,7 +94,9 @@ class Stream(Generic[Item]):
         while not self._held and self._is_open:
             await self._wait()
         if self._held:
-            return self._held.popleft()
+            item = self._held.popleft()
+            self._handle_taken(item)
+            return item
         error, self._error = self._error, None
         raise StopAsyncIteration if error is None else error
 

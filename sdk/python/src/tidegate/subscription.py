@@ -11,10 +11,11 @@ from . import lasting
 from .emitter import Emitter, Handler
 from .errors import TidegateError
 from .lasting import Lasting, ended
-from .protocol import Position
+from .progress import Place, Progress
+from .protocol import Position, Positions
 from .stream import Stream, WhenFull
 from .subscriptions import Lag, SubscriptionChange
-from .tracker import Gap, Publication, Resumed, Told
+from .tracker import Gap, Placed, Publication, Resumed, Told
 
 EVENTS = frozenset({"snapshot", "update", "gap", "resumed", "lag", "state", "error"})
 
@@ -22,19 +23,20 @@ EVENTS = frozenset({"snapshot", "update", "gap", "resumed", "lag", "state", "err
 class Owner(lasting.Owner, Protocol):
     """What a subscription asks of its client."""
 
-    def positions_of(self, index: int) -> dict[str, Position]:
-        """Where the subscription is in each topic."""
-
     def unsubscribe(self, index: int) -> None:
         """Ends the subscription."""
+
+    def handle_room(self) -> None:
+        """A loop took something: there is room for what waits for that."""
 
 
 class Subscription(Lasting[Owner]):
     """Something that is read, across connections, until it is unsubscribed. As a context manager it ends itself."""
 
-    def __init__(self, index: int, selectors: Sequence[str], owner: Owner) -> None:
+    def __init__(self, index: int, selectors: Sequence[str], owner: Owner, positions: Positions) -> None:
         """Use `Client.subscribe`."""
         super().__init__(index, selectors, owner)
+        self._progress = Progress(positions)
         self._emitter = Emitter(EVENTS, lambda error, _: owner.report(error))
         # A loop that was left may leave a stream behind: only those that somebody holds, or waits for, are fed.
         self._streams: WeakSet[Stream[Any]] = WeakSet()
@@ -45,10 +47,10 @@ class Subscription(Lasting[Owner]):
     def positions(self) -> dict[str, Position]:
         """Where it is in each topic: store it as JSON, and give it to a later subscription as `positions`.
 
-        What a stream still holds for its loop counts as taken. A loop knows better how far it came:
-        `Publication.position`.
+        They are of what a handler was called with, that one included, or a loop took, whichever is further; they stay
+        when it ends.
         """
-        return self._owner.positions_of(self._index)
+        return self._progress.positions()
 
     @overload
     def on(self, name: Literal["snapshot", "update"], handler: Callable[[Publication], object]) -> Callable[[], None]: ...
@@ -84,11 +86,12 @@ class Subscription(Lasting[Owner]):
     def stream(self, *, capacity: int = 1_000, when_full: WhenFull = "fail", gaps: bool = False) -> Stream[Any]:
         """Reads publications in an `async for` loop, from now on. With `gaps`, gaps come in their place among them.
 
-        At most `capacity` wait for the loop. When another comes, `when_full` says what happens: "fail" ends the loop
-        with an error (4903) once what is held was taken, "drop-oldest" forgets the oldest and counts it in
+        At most `capacity` wait for the loop. When another comes, `when_full` says what happens: "fail" lets the whole client
+        wait until the loop takes one; if it takes none for 10 seconds (`ConnectionTimes.full_ms`) it ends with an error
+        (4903) once what is held was taken. "drop-oldest" forgets the oldest and counts it in
         `Stream.dropped`. Leaving the loop ends nothing but the loop; a stream that nobody holds any more is forgotten.
         """
-        stream: Stream[Any] = Stream(capacity, when_full, self._awaited)
+        stream: Stream[Any] = Stream(capacity, when_full, self._awaited, self._handle_taken)
         error = self._error or self._owner.stopped_by
         if error is not None or self._state == "ended":
             stream.finish(error)
@@ -123,17 +126,39 @@ class Subscription(Lasting[Owner]):
             case SubscriptionChange():
                 self._handle_change(told)
             case Publication():
+                self._progress.handle_told(told.topic, _place_of(told))
                 for stream in list(self._streams):
                     stream.push(told)
-                self._emitter.emit("snapshot" if told.is_snapshot else "update", told)
+                name = "snapshot" if told.is_snapshot else "update"
+                if self._emitter.has(name):
+                    self._handle_taken(told)
+                self._emitter.emit(name, told)
             case Gap():
-                for stream in list(self._gap_streams):
-                    stream.push(told)
-                self._emitter.emit("gap", told)
+                self._handle_gap(told)
+            case Placed():
+                self._progress.handle_passed(told.topic, (told.epoch, told.sequence))
             case Resumed():
                 self._emitter.emit("resumed", told)
             case Lag():
                 self._emitter.emit("lag", told)
+
+    def _handle_gap(self, told: Gap) -> None:
+        # Who goes on from before one that nobody heard of is told again.
+        self._progress.handle_told(told.topic, _place_of(told))
+        for stream in list(self._gap_streams):
+            stream.push(told)
+        if self._emitter.has("gap"):
+            self._handle_taken(told)
+        self._emitter.emit("gap", told)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether a loop has to take something before more is told."""
+        return any(stream.is_full for stream in self._streams)
+
+    def _handle_taken(self, told: Publication | Gap) -> None:
+        self._progress.handle_handed(told.topic, _place_of(told))
+        self._owner.handle_room()
 
     def _interrupt(self, error: TidegateError) -> bool:
         """Ends open loops and waits, because nothing more comes; answers whether there were any."""
@@ -160,3 +185,7 @@ class Subscription(Lasting[Owner]):
         is_handled = self._emitter.emit("error", error)
         if not is_handled and not was_awaited:
             self._owner.report(error)
+
+
+def _place_of(told: Publication | Gap) -> Place:
+    return told.epoch, told.to if isinstance(told, Gap) else told.sequence

@@ -10,19 +10,24 @@ any of them still needs: none of them is told anything twice, and none of them m
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeGuard, Union, cast
 
 from .backoff import Pauses, pause_ms
 from .errors import TidegateError
+from .overlaps import Overlaps
+from .parts import Parts
 from .payloads import Broken, Payloads, Whole
 from .protocol import Command, Conflation, Delta, Event, Last, Position, Positions, Start, command
 from .readers import Readers
 from .selector import is_pattern, selects
 from .tracker import Told, Tracker
 from .turns import Turns
+
+TOO_MANY_SELECTORS = 4207
+"""The code of a `subscribe` with which the session would have more selectors than it may."""
 
 SubscriptionState = Literal["waiting", "asked", "live", "ended"]
 """What a subscription is at."""
@@ -81,8 +86,16 @@ class _Subscription:
     due_at: float = 0.0
     # The id of the newest `subscribe`: only its answer counts.
     asked_as: int | None = None
+    # Where others that were asked for at the same time have the server read from: it may not be told again.
+    described: dict[str, Event] = field(default_factory=dict)
     # Whether it asks for deltas; cleared when one could not be applied.
     takes_deltas: bool = False
+
+    @property
+    def manner(self) -> tuple[object, ...]:
+        """How it is read. It goes for all that overlap when it is asked for last; deltas mean nothing less."""
+        options = self.options
+        return options.conflation, options.interval_ms, options.priority, options.filter
 
 
 class Subscriptions:
@@ -95,8 +108,14 @@ class Subscriptions:
         self._random = random
         self._all: dict[int, _Subscription] = {}
         self._readers: Readers[_Subscription] = Readers()
+        self._overlaps: Overlaps[_Subscription] = Overlaps()
+        self._manners: Counter[tuple[object, ...]] = Counter()
         # Those whose answer is awaited, by the id of the command.
         self._asked: dict[int, _Subscription] = {}
+        # Who may take what was described before its answer, by topic.
+        self._noted: dict[str, list[_Subscription]] = {}
+        # Places that do not go into one command.
+        self._parts: Parts[_Subscription] = Parts()
         # Those that the server put off, by index.
         self._postponed: dict[int, _Subscription] = {}
         self._turns: Turns[_Subscription] = Turns(next_id)
@@ -121,7 +140,7 @@ class Subscriptions:
         )
         self._next_index += 1
         self._all[subscription.index] = subscription
-        self._readers.add(subscription)
+        self._enroll(subscription)
         if self._is_connected:
             self._ask(subscription)
         return subscription.index
@@ -136,6 +155,8 @@ class Subscriptions:
         topics = [selector for selector in ended.selectors if not self._readers.has(selector)]
         if was_asked and topics:
             self._commands.append(command("unsubscribe", self._next_id(), topics=topics))
+        if was_asked:
+            self._ask_for_what_is_left([ended])
         self._ask_held()
 
     def remove_all(self) -> None:
@@ -155,9 +176,10 @@ class Subscriptions:
         """When it has to be woken, if nothing happens before."""
         return min((postponed.due_at for postponed in self._postponed.values()), default=None)
 
-    def handle_connected(self) -> None:
-        """Asks for everything, each from where it was left."""
+    def handle_connected(self, message_bytes_max: int | None = None) -> None:
+        """Asks for everything, each from where it was left. A command has so many bytes at most."""
         self._is_connected = True
+        self._parts.handle_connected(message_bytes_max)
         for subscription in self._all.values():
             self._ask(subscription)
 
@@ -166,6 +188,8 @@ class Subscriptions:
         self._is_connected = False
         self._commands.clear()
         self._asked.clear()
+        self._noted.clear()
+        self._parts.clear()
         self._postponed.clear()
         self._turns.clear()
         self._payloads.clear()
@@ -181,10 +205,12 @@ class Subscriptions:
             case "subscribed":
                 self._handle_subscribed(event)
             case "topic":
-                self._handle_epoch(event)
-                is_unfinished = self._payloads.is_unfinished(event["topic"])
-                self._tell(event["topic"], lambda tracker: tracker.handle_topic(event, is_unfinished=is_unfinished))
+                self._handle_topic(event)
             case "publication" | "delta" | "fragment" | "gap":
+                if self._noted:
+                    # What was told to others since is nothing that those had, who were not answered yet.
+                    for reader in self._noted.pop(event["topic"], ()):
+                        reader.described.pop(event["topic"], None)
                 if event["type"] == "gap":
                     self._handle_epoch(event)
                 for whole in self._payloads.take(event):
@@ -219,6 +245,10 @@ class Subscriptions:
         ping = self._turns.poll_ping()
         return None if ping is None else command("ping", ping)
 
+    def peek_news(self) -> News | None:
+        """What `poll_news` answers next."""
+        return self._news[0] if self._news else None
+
     def poll_news(self) -> News | None:
         """What to tell next."""
         return self._news.popleft() if self._news else None
@@ -232,7 +262,8 @@ class Subscriptions:
 
     def _end(self, subscription: _Subscription, error: TidegateError | None = None) -> None:
         del self._all[subscription.index]
-        self._readers.remove(subscription)
+        self._strike(subscription)
+        self._parts.remove(subscription)
         self._forget_unread()
         self._postponed.pop(subscription.index, None)
         self._turns.remove(subscription)
@@ -253,6 +284,49 @@ class Subscriptions:
             # What comes meanwhile would seem to follow what was lost.
             self._enter(subscription, "asked")
 
+    def _ask_for_what_is_left(self, ended: Sequence[_Subscription]) -> None:
+        """Has those that overlapped with what ended read under their own options.
+
+        For the server all that overlap, also by way of others, are read as the newest of them says.
+        """
+        if len(self._manners.keys() | {each.manner for each in ended}) == 1:
+            return
+        seen: set[int] = set()
+        parts = []
+        for one in [neighbour for each in ended for neighbour in self._overlaps.of(each.selectors)]:
+            if one.index not in seen:
+                parts.append(self._part_of(one, seen))
+        in_force = max([*ended, *(each for part in parts for each in part)], key=_order)
+        newest = [max(part, key=_order) for part in parts if part]
+        for subscription in sorted(newest, key=_order):
+            if subscription.manner != in_force.manner:
+                self._ask(subscription)
+
+    def _part_of(self, one: _Subscription, seen: set[int]) -> list[_Subscription]:
+        """Those asked for that overlap with `one`, also by way of others; notes in `seen` who was looked at."""
+        part, unvisited = [], [one]
+        while unvisited:
+            each = unvisited.pop()
+            is_asked = each.state in ("asked", "live") and each.asked_as is not None
+            if each.index in seen or not is_asked:
+                continue
+            seen.add(each.index)
+            part.append(each)
+            unvisited.extend(self._overlaps.of(each.selectors))
+        return part
+
+    def _enroll(self, subscription: _Subscription) -> None:
+        self._readers.add(subscription)
+        self._overlaps.add(subscription)
+        self._manners[subscription.manner] += 1
+
+    def _strike(self, subscription: _Subscription) -> None:
+        self._readers.remove(subscription)
+        self._overlaps.remove(subscription)
+        self._manners[subscription.manner] -= 1
+        if not self._manners[subscription.manner]:
+            del self._manners[subscription.manner]
+
     def _ask_held(self) -> None:
         for held in self._turns.take_held():
             self._ask(held)
@@ -263,6 +337,8 @@ class Subscriptions:
         self._asked[id] = subscription
         self._payloads.expects_deltas |= subscription.takes_deltas
         positions = self._places_for(subscription)
+        subscription.tracker.handle_asked()
+        subscription.described.clear()
         if not all(each in positions or self._is_covered(each, subscription) for each in subscription.selectors):
             self._turns.begin(subscription)
         # A topic without a position came into being meanwhile: all of it is news.
@@ -270,7 +346,6 @@ class Subscriptions:
         members = {
             "topics": list(subscription.selectors),
             "from": None if start == "snapshot" or _is_position(start) else start,
-            "positions": positions or None,
             "conflation": options.conflation,
             "interval_ms": options.interval_ms,
             "priority": options.priority,
@@ -278,8 +353,25 @@ class Subscriptions:
             "delta": options.delta if subscription.takes_deltas else None,
             "name": options.name,
         }
-        self._commands.append(command("subscribe", id, **members))
+        asked = command("subscribe", id, **members)
+        first, later = self._parts.split(subscription, asked, positions)
+        subscription.tracker.handle_later(later)
+        self._commands.append(command("subscribe", id, **{**members, "positions": first or None}))
         self._enter(subscription, "asked")
+
+    def _ask_for_next_part(self) -> None:
+        """Asks for topics by name, each from its place; their pattern goes on reading them."""
+        part = self._parts.next()
+        if part is None:
+            return
+        subscription, places = part
+        id = self._next_id()
+        self._parts.handle_asked(id, subscription, places)
+        manner = {"conflation": subscription.options.conflation, "interval_ms": subscription.options.interval_ms}
+        manner |= {"priority": subscription.options.priority, "filter": subscription.options.filter}  # type: ignore[dict-item]
+        delta = subscription.options.delta if subscription.takes_deltas else None
+        members = {"topics": list(places), "from": "all", "positions": places, "delta": delta, **manner}
+        self._commands.append(command("subscribe", id, **members))
 
     def _is_covered(self, selector: str, subscription: _Subscription) -> bool:
         """Whether another has the same pattern, and knows where it is in all of its topics."""
@@ -294,7 +386,7 @@ class Subscriptions:
         topics.update((selector, None) for selector in subscription.selectors if not is_pattern(selector))
         patterns = [selector for selector in subscription.selectors if is_pattern(selector)]
         if patterns:
-            for other in self._all.values():
+            for other in self._overlaps.of(patterns):
                 for topic in other.tracker.topics():
                     if any(selects(pattern, topic) for pattern in patterns):
                         topics[topic] = None
@@ -303,29 +395,86 @@ class Subscriptions:
 
     def _place_for(self, subscription: _Subscription, topic: str) -> Position | None:
         place = subscription.tracker.position(topic)
-        for other in self._readers.of(topic):
-            theirs = other.tracker.position(topic) if other.was_live and other is not subscription else None
-            if theirs is None:
-                continue
-            if place is None:
-                place = _join(subscription, topic, theirs)
-            if place is not None and place["epoch"] == theirs["epoch"] and theirs["sequence"] < place["sequence"]:
-                place = theirs
+        others = [other for other in self._readers.of(topic) if other is not subscription]
+        if place is None:
+            known = [at for other in others if other.was_live and (at := other.tracker.position(topic)) is not None]
+            # The furthest is the nearest to the newest that there is.
+            furthest = max((at for at in known if at["epoch"] == known[-1]["epoch"]), key=_sequence, default=None)
+            place = None if furthest is None else _join(subscription, topic, furthest)
+        for other in others:
+            # Also what is asked for and not read yet has its place from there.
+            theirs = other.tracker.position(topic) if other.was_live or other.state == "asked" else None
+            if place is not None and theirs is not None and place["epoch"] == theirs["epoch"]:
+                place = min(place, theirs, key=_sequence)
         return place
 
     def _handle_subscribed(self, event: Event) -> None:
         subscription = self._answered(event.get("id"))
-        if subscription is None:
-            return
-        subscription.was_live = True
-        subscription.refusals = 0
-        self._enter(subscription, "live")
+        if subscription is not None:
+            subscription.was_live = True
+            subscription.refusals = 0
+            self._enter(subscription, "live")
+            for wire in subscription.described.values():
+                is_unfinished = self._payloads.is_unfinished(wire["topic"])
+                self._push(subscription, subscription.tracker.handle_noted(wire, is_unfinished=is_unfinished))
+            subscription.described.clear()
+            self._adopt_numbering(subscription)
+        # All who read these topics are read to from there, whoever asked.
         for wire in event["topics"]:
-            self._handle_epoch(wire)
-            is_unfinished = self._payloads.is_unfinished(wire["topic"])
-            self._push(subscription, subscription.tracker.handle_topic(wire, is_unfinished=is_unfinished))
-        self._turns.handle_answered(subscription)
-        self._ask_held()
+            self._handle_topic(wire)
+        if subscription is not None:
+            self._turns.handle_answered(subscription)
+            self._ask_held()
+            self._ask_for_next_part()
+        part = self._parts.handle_answered(event.get("id"))
+        if part is not None:
+            topics = [topic for topic in part[1] if not self._readers.has(topic)]
+            if topics:
+                self._commands.append(command("unsubscribe", self._next_id(), topics=topics))
+            self._ask_for_next_part()
+
+    def _adopt_numbering(self, subscription: _Subscription) -> None:
+        """Takes the numbering that others were told of meanwhile: the server does not describe a topic again to a pattern if
+        another selects it by name, and the place in the old numbering means nothing."""
+        for topic, own in subscription.tracker.undescribed().items():
+            for other in self._readers.of(topic):
+                at = other.tracker.position(topic) if other is not subscription and other.state == "live" else None
+                if at is not None and at["epoch"] != own["epoch"] and other.tracker.is_described(topic):
+                    sequence = at["sequence"]
+                    wire = {"topic": topic, "epoch": at["epoch"], "head": sequence, "start": sequence, "recovered": False}
+                    self._push(subscription, subscription.tracker.handle_topic(wire))
+                    break
+
+    def _handle_topic(self, wire: Event) -> None:
+        topic = wire["topic"]
+        self._handle_epoch(wire)
+        self._payloads.restart(topic, wire["start"])
+        for reader in self._readers.of(topic):
+            is_known = reader.was_live or reader.tracker.position(topic) is not None
+            if reader.state == "asked" and reader.asked_as is not None and is_known:
+                reader.described[topic] = wire
+                self._noted.setdefault(topic, []).append(reader)
+            elif reader.was_live and self._is_overtaken(reader, wire):
+                reader.tracker.handle_overtaken(topic, wire["epoch"])
+                if reader.state == "live":
+                    self._ask(reader)
+        is_unfinished = self._payloads.is_unfinished(topic)
+        self._tell(topic, lambda tracker: tracker.handle_topic(wire, is_unfinished=is_unfinished))
+
+    def _is_overtaken(self, reader: _Subscription, wire: Event) -> bool:
+        """Whether a topic is read from beyond where `reader` is.
+
+        Whoever was asked for after it did not know that `reader` reads the topic, and gave its own place, or none.
+        """
+        if wire.get("recovered") is False:
+            return False
+        is_known_to_all = not self._turns.is_open(reader)
+        if not reader.tracker.is_before(wire["topic"], wire["epoch"], wire["start"], is_known_to_all=is_known_to_all):
+            return False
+        others = self._readers.of(wire["topic"])
+        # Who skips may be read from further on at any time.
+        skips = any(other.options.filter or other.options.conflation not in (None, "off") for other in others)
+        return not skips and any(_order(other) > _order(reader) for other in others)
 
     def _handle_epoch(self, wire: Event) -> None:
         """A numbering that began anew: nothing that came of the old one is a base of what comes, or holds it up."""
@@ -351,9 +500,14 @@ class Subscriptions:
 
     def _handle_refused(self, event: Event, now: float) -> None:
         subscription = self._answered(event.get("id"))
+        error = TidegateError(event["code"], event["error"])
+        part = self._parts.handle_answered(event.get("id"))
+        if part is not None:
+            if error.code == TOO_MANY_SELECTORS and self._parts.halve(*part):
+                return self._ask_for_next_part()
+            subscription = part[0]
         if subscription is None:
             return
-        error = TidegateError(event["code"], event["error"])
         if error.advice not in ("retry-now", "retry-later"):
             self._end(subscription, error)
             return self._ask_held()
@@ -388,11 +542,12 @@ class Subscriptions:
             if not left:
                 self._end(subscription, error)
                 continue
-            self._readers.remove(subscription)
+            self._strike(subscription)
             self._turns.place(subscription)
             subscription.selectors = left
-            self._readers.add(subscription)
+            self._enroll(subscription)
         self._forget_unread()
+        self._ask_for_what_is_left(list(ended.values()))
         self._ask_held()
 
     def _tell(self, topic: str, take: Callable[[Tracker], list[Told]]) -> None:
@@ -403,6 +558,14 @@ class Subscriptions:
 
     def _push(self, subscription: _Subscription, told: list[Told]) -> None:
         self._news.extend(News(subscription.index, one) for one in told)
+
+
+def _order(subscription: _Subscription) -> int:
+    return subscription.asked_as or 0
+
+
+def _sequence(place: Position) -> int:
+    return place["sequence"]
 
 
 def _join(subscription: _Subscription, topic: str, theirs: Position) -> Position | None:

@@ -19,8 +19,14 @@ class TransportHandlers(Protocol):
     def handle_text(self, text: str) -> None:
         """A message arrived: an event, or an array of them."""
 
-    def handle_close(self, code: int | None, text: str) -> None:
-        """It is closed, or could not be opened. `code` is the one that the server gave, if it gave one."""
+    async def wait_for_room(self) -> None:
+        """Returns when another message may be told: whoever reads what came is slower. Not asking is allowed."""
+
+    def handle_close(self, code: int | None, text: str, retry_after_ms: float = 0) -> None:
+        """It is closed, or could not be opened. `code` is the one that the server gave, if it gave one.
+
+        `retry_after_ms` is how long the server wants nobody to come back: `Retry-After`.
+        """
 
 
 class Transport(Protocol):

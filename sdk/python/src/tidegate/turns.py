@@ -41,21 +41,29 @@ class Turns(Generic[T]):
         self._open: dict[int, T] = {}
         # Of these, those that were answered, but whose patterns' topics may be on their way.
         self._unsettled: dict[int, T] = {}
-        # The same, once a ping was sent on their account, by its id.
+        # The same, once a ping was sent on their account, by its id; and which ping that is of each.
         self._settling: dict[int, list[T]] = {}
-        # Those that wait, in their order.
-        self._held: dict[int, T] = {}
+        self._settled_by: dict[int, int] = {}
+        # Those that wait, with their place in the order.
+        self._held: dict[int, tuple[int, T]] = {}
+        self._held_count = 0
+        # Those that wait for one; and of those that wait, the ones that may not have to any more.
+        self._waiting_for: dict[int, list[T]] = {}
+        self._freed: dict[int, T] = {}
 
     def must_wait(self, taker: T, *, also_for_itself: bool) -> bool:
         """Whether it has to wait for others, or for the answer to its last `subscribe`; if so, `take_held` tells when."""
         but = None if also_for_itself else taker
         others = [self._unplaced] if taker.was_live else [self._unplaced, self._returning]
-        waits = any(each.has(selector, but) for selector in taker.selectors for each in others)
-        if waits:
-            self._held[id(taker)] = taker
-        else:
+        # One is enough: once that is placed, the next is looked for.
+        in_the_way = next((found for each in others if (found := each.first(taker.selectors, but)) is not None), None)
+        if in_the_way is None:
             self._held.pop(id(taker), None)
-        return waits
+            return False
+        self._held_count += 1
+        self._held.setdefault(id(taker), (self._held_count, taker))
+        self._waiting_for.setdefault(id(in_the_way), []).append(taker)
+        return True
 
     def begin(self, taker: T) -> None:
         """Notes that one is asked for of which nobody here knows where it will be."""
@@ -70,10 +78,11 @@ class Turns(Generic[T]):
         else:
             self.place(taker)
 
-    def handle_pong(self, id: int | None) -> None:
+    def handle_pong(self, ping: int | None) -> None:
         """Notes that what was answered before a ping is known whole."""
-        for taker in self._settling.pop(id, []) if id is not None else []:
-            self.place(taker)
+        for taker in self._settling.pop(ping, []) if ping is not None else []:
+            if self._settled_by.get(id(taker)) == ping:
+                self.place(taker)
 
     def remove(self, taker: T) -> None:
         """Forgets one, because it ended."""
@@ -85,8 +94,8 @@ class Turns(Generic[T]):
         if self._open.pop(id(taker), None) is None:
             return
         self._unsettled.pop(id(taker), None)
-        for settling in self._settling.values():
-            settling[:] = [each for each in settling if each is not taker]
+        self._settled_by.pop(id(taker), None)
+        self._freed.update((id(each), each) for each in self._waiting_for.pop(id(taker), []))
         self._unplaced.remove(taker)
         self._returning.remove(taker)
 
@@ -95,10 +104,12 @@ class Turns(Generic[T]):
         return id(taker) in self._open
 
     def take_held(self) -> list[T]:
-        """Those that wait, each of which is to be asked for again."""
-        held = list(self._held.values())
-        self._held.clear()
-        return held
+        """Those that may not have to wait any more, in their order; each is to be asked for again."""
+        if not self._freed:
+            return []
+        freed = sorted((self._held[each] for each in self._freed if each in self._held), key=lambda held: held[0])
+        self._freed.clear()
+        return [taker for _, taker in freed]
 
     def poll_ping(self) -> int | None:
         """The id of a ping to be sent, if somebody waits for topics that may be on their way."""
@@ -106,5 +117,6 @@ class Turns(Generic[T]):
             return None
         ping = self._next_id()
         self._settling[ping] = list(self._unsettled.values())
+        self._settled_by.update(dict.fromkeys(self._unsettled, ping))
         self._unsettled.clear()
         return ping

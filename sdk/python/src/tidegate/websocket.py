@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from .carrier import Carrier, Ended
+from .carrier import Carrier, Ended, retry_after_ms
 from .protocol import SOCKET_PATH, SUBPROTOCOL
 from .transport import OpenTransport, TransportHandlers
 
@@ -85,6 +85,7 @@ class WebSocketTransport(Carrier):
                 # Messages that wait already come without a pause: without this one, whoever reads what they hold
                 # would not run before the last of them.
                 await asyncio.sleep(0)
+                await self._handlers.wait_for_room()
         finally:
             writer.cancel()
             await asyncio.wait([writer])
@@ -100,10 +101,11 @@ class WebSocketTransport(Carrier):
                     return  # Whoever reads tells why.
 
 
-def _refusal(error: InvalidStatus) -> tuple[int | None, str]:
-    """The code and text of a refused handshake. docs/protocol.md, section 7."""
+def _refusal(error: InvalidStatus) -> tuple[int | None, str, float]:
+    """The code and text of a refused handshake, and how long to stay away. docs/protocol.md, section 7."""
+    pause = retry_after_ms(error.response.headers.get("Retry-After"))
     try:
         body = json.loads(error.response.body or b"")
-        return int(body["code"]), str(body["error"])
+        return int(body["code"]), str(body["error"]), pause
     except (ValueError, TypeError, KeyError):
-        return None, f"cannot connect: the server answered with the status {error.response.status_code}"
+        return None, f"cannot connect: the server answered with the status {error.response.status_code}", pause

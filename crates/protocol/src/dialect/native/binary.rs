@@ -20,6 +20,8 @@ const PUBLISHED: u8 = 0x40;
 const DELTA_VCDIFF: u8 = 0x50;
 const DELTA_JSON_PATCH: u8 = 0x60;
 const FRAGMENT: u8 = 0x70;
+/// From here on a length comes right after the tag, so that who does not know a record passes over it.
+const FIRST_WITH_LENGTH: u8 = 0x80;
 
 fn kind_number(kind: PayloadKind) -> u8 {
     match kind {
@@ -38,7 +40,7 @@ fn kind_of(tag: u8) -> Option<PayloadKind> {
     }
 }
 
-/// The commands in one binary message. After a record that cannot be read it ends.
+/// The commands in one binary message. After a record that cannot be read, and whose end is not known, it ends.
 #[derive(Debug)]
 pub struct Commands<'a> {
     rest: &'a [u8],
@@ -71,6 +73,7 @@ impl Iterator for Commands<'_> {
         let decoded = match tag {
             CONTROL => self.take_control(),
             0x31..=0x33 => self.take_publish(tag),
+            FIRST_WITH_LENGTH.. => self.pass_over(tag),
             _ => None,
         };
         Some(decoded.unwrap_or_else(|| {
@@ -84,12 +87,27 @@ impl Iterator for Commands<'_> {
     }
 }
 
-impl Commands<'_> {
+impl<'a> Commands<'a> {
+    /// What was not read yet.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     fn take_control(&mut self) -> Option<Decoded> {
         let bytes = varint::take_bytes(&mut self.rest)?;
         let text = simdutf8::basic::from_utf8(bytes).ok()?;
         let decoded = json::decode_command(text, self.limits);
         Some(decoded.map(|(id, command)| (id, command, IsBinary::No)))
+    }
+
+    /// Refuses a record of a later version, and goes on after it.
+    fn pass_over(&mut self, tag: u8) -> Option<Decoded> {
+        varint::take_bytes(&mut self.rest)?;
+        let text = format!(
+            "cannot read the command: the record with tag 0x{tag:02x} is unknown here; send what \
+             `welcome` lists as `features`"
+        );
+        Some(Err(Undecoded { id: None, refusal: Refusal::new(Code::UnknownCommand, text) }))
     }
 
     fn take_publish(&mut self, tag: u8) -> Option<Decoded> {
@@ -216,7 +234,7 @@ pub fn append_fragment(
     append_bytes(&publication.payload()[piece], out);
 }
 
-/// Reads the records in one of a server's binary messages.
+/// Reads the records in one of a server's binary messages. Unknown ones are left out: a later server may send some.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -235,6 +253,7 @@ pub fn decode_server_message<'a>(
                 let text = simdutf8::basic::from_utf8(bytes).map_err(|_| bad())?;
                 records.extend(json::decode_server_message(text, limits)?);
             }
+            FIRST_WITH_LENGTH.. => drop(varint::take_bytes(&mut rest).ok_or_else(bad)?),
             _ => records.push(take_record(tag, &mut rest).ok_or_else(bad)?),
         }
     }

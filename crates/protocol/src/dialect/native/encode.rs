@@ -22,7 +22,7 @@ pub enum Encoding {
     Lines = 4,
     /// JSON in Server-Sent Events of one topic: the id is the place in it.
     Events = 5,
-    /// JSON in Server-Sent Events of several topics: the id is the time.
+    /// JSON in Server-Sent Events of several topics: the id is a time, or a place in reading them afresh.
     EventsOfMany = 6,
 }
 

@@ -11,9 +11,9 @@ mod varint;
 mod wire;
 
 pub use encode::{Encoding, Framing, MessageBuilder};
-pub use events::{EventId, EventPlace, RecordHead, join_epochs};
+pub use events::{EventId, EventPlace, join_epochs};
 pub use json::requests::timeout_of;
-pub use opening::{Opening, decode_commands, decode_opening};
+pub use opening::{Batch, Opening, decode_opening};
 
 use model::{CommandId, DeltaKind, Event, PayloadKind, Refusal, Sequence};
 

@@ -1,6 +1,13 @@
 //! What a request that opens a session over plain HTTP asks for. docs/protocol.md, section 7a.
 
-use model::{Code, Command, Limits, Refusal, Since, Start, Subscribe};
+use std::ops::Range;
+use std::sync::Arc;
+
+use model::{
+    Code, Command, Limits, Refusal, Resume, Sequence, Start, Subscribe, TopicName, Unread,
+};
+use serde::Deserializer;
+use serde::de::{SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -35,8 +42,8 @@ fn bad_request(why: String) -> Refusal {
 /// # Errors
 /// A parameter that is not understood, or a subscription that breaks a rule.
 pub fn decode_opening(head: &RequestHead, limits: &Limits) -> Result<Opening, Refusal> {
-    let bearer = head.field("authorization").and_then(|value| value.strip_prefix("Bearer "));
-    let mut opening = Opening { token: bearer.map(str::to_owned), ..Opening::default() };
+    let token = head.bearer_token()?.map(str::to_owned);
+    let mut opening = Opening { token, ..Opening::default() };
     let (mut wanted, mut topics) = (Map::new(), Vec::new());
     let mut last_event_id = head.field("last-event-id").map(str::to_owned);
     for (name, value) in head.query() {
@@ -71,11 +78,8 @@ pub fn decode_opening(head: &RequestHead, limits: &Limits) -> Result<Opening, Re
         }
     }
     // A browser sends an empty one when it never had any.
-    if let Some(text) = last_event_id.filter(|text| !text.is_empty()) {
-        let why =
-            || bad_request(format!("`{text}` is no id that we gave; leave it out to start afresh"));
-        opening.last_event_id = Some(EventId::parse(&text).ok_or_else(why)?);
-    }
+    let last_event_id = last_event_id.filter(|text| !text.is_empty());
+    opening.last_event_id = last_event_id.as_deref().map(EventId::parse);
     if !topics.is_empty() {
         wanted.insert("topics".into(), topics.into());
         opening.subscribe = Some(subscribe_of(wanted, limits)?);
@@ -100,69 +104,165 @@ fn start_of(text: &str) -> Value {
 fn subscribe_of(mut wanted: Map<String, Value>, limits: &Limits) -> Result<Subscribe, Refusal> {
     wanted.insert("type".into(), "subscribe".into());
     match json::decode_command(&Value::Object(wanted).to_string(), limits) {
-        Ok((_, Command::Subscribe(subscribe))) => Ok(subscribe),
+        Ok((_, Command::Subscribe(mut subscribe))) => {
+            subscribe.options.is_resumable = true;
+            Ok(subscribe)
+        }
         Ok(_) => Err(bad_request("it does not subscribe; name a `topic`".into())),
         Err(undecoded) => Err(undecoded.refusal),
     }
 }
 
 impl Opening {
-    /// Lets the subscription go on from the last event that its reader had, if it had one. Readers of several
-    /// topics go back some seconds more, for clocks that differ.
-    pub fn resume(&mut self) {
-        const OVERLAP_MS: u64 = 2_000;
+    /// Lets the subscription go on from the last event that its reader had, if it had one. Answers the topic of
+    /// which the reader knows its place, and the place: its epoch only the server can tell.
+    pub fn resume(&mut self, limits: &Limits) -> Option<(TopicName, Sequence)> {
         let (Some(EventId { epochs, place }), Some(subscribe)) =
             (&self.last_event_id, &mut self.subscribe)
         else {
-            return;
+            return None;
         };
-        match place {
-            EventPlace::UnixMs(unix_ms) => {
-                let (unix_ms, epochs) = (unix_ms.saturating_sub(OVERLAP_MS), Some(epochs.clone()));
-                subscribe.start = Start::Since(Since { unix_ms, epochs });
+        let only = match &subscribe.selectors[..] {
+            [only] => only.to_topic(),
+            _ => None,
+        };
+        let mut resume = Resume { epochs: epochs.clone(), has_before_ms: 0, unread: None };
+        let mut known = None;
+        match (place, only) {
+            (EventPlace::Sequence(sequence), Some(topic)) => known = Some((topic, *sequence)),
+            // Of which topic it was is not known any more.
+            (EventPlace::Sequence(_) | EventPlace::Unknown, _) => resume.epochs = Arc::new([]),
+            (EventPlace::UnixMs(unix_ms), _) => resume.has_before_ms = *unix_ms,
+            (EventPlace::Afresh { topic, sequence, has_before_ms, unread_before_ms, .. }, _) => {
+                match TopicName::parse(topic, limits) {
+                    Ok(topic) => {
+                        let is_start_unread =
+                            matches!(place, EventPlace::Afresh { is_start_unread: true, .. });
+                        resume.has_before_ms = *has_before_ms;
+                        resume.unread = Some(Unread {
+                            after: topic.clone(),
+                            has_before_ms: *unread_before_ms,
+                            start: is_start_unread.then(|| subscribe.start.clone()),
+                        });
+                        known = Some((topic, *sequence));
+                    }
+                    Err(_) => resume.epochs = Arc::new([]),
+                }
             }
-            // Which epoch the topic is of only the server knows; this place is put there.
-            EventPlace::Sequence(_) => {}
+        }
+        subscribe.start = Start::Resume(Box::new(resume));
+        known
+    }
+}
+
+/// The commands of a request's body: one, an array of them, or one after another. Each is decoded when it is its turn.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    body: String,
+    /// Where in the body each command is.
+    places: Vec<Range<usize>>,
+    next: usize,
+}
+
+impl Batch {
+    /// Finds the commands in a body.
+    ///
+    /// # Errors
+    /// The body is no JSON, or holds too many commands. What is wrong with single commands is told in their place.
+    pub fn read(body: Vec<u8>, limits: &Limits) -> Result<Self, Refusal> {
+        let body = String::from_utf8(body)
+            .map_err(|_| bad_request("its body is not UTF-8; send JSON commands".into()))?;
+        let mut places = Places { body: &body, found: Vec::new(), count_max: limits.batch_len_max };
+        let refuse = |places: &Places<'_>, error| match places.found.len() > limits.batch_len_max {
+            true => {
+                let text = format!(
+                    "cannot take so many commands: batch_len_max is {}; send fewer at a time",
+                    limits.batch_len_max
+                );
+                Refusal::new(Code::BatchTooLarge, text)
+            }
+            false => bad_request(format!("its body does not parse ({error}); send JSON commands")),
+        };
+        for value in serde_json::Deserializer::from_str(&body).into_iter::<&RawValue>() {
+            let taken = value.and_then(|value| match value.get().starts_with('[') {
+                true => {
+                    serde_json::Deserializer::from_str(value.get()).deserialize_seq(&mut places)
+                }
+                false => places.take(value),
+            });
+            taken.map_err(|error| refuse(&places, error))?;
+        }
+        let found = places.found;
+        Ok(Self { body, places: found, next: 0 })
+    }
+
+    /// How many commands were not taken yet.
+    pub fn len(&self) -> usize {
+        self.places.len() - self.next
+    }
+
+    /// Whether every command was taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes it holds until its last command is taken.
+    pub fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Decodes the next command without taking it.
+    pub fn peek(&self, limits: &Limits) -> Option<Decoded> {
+        let place = self.places.get(self.next)?.clone();
+        let decoded = json::decode_command(&self.body[place], limits);
+        Some(decoded.map(|(id, command)| (id, command, IsBinary::No)))
+    }
+
+    /// Takes the next command.
+    pub fn take(&mut self, limits: &Limits) -> Option<Decoded> {
+        let decoded = self.peek(limits)?;
+        self.next += 1;
+        Some(decoded)
+    }
+}
+
+/// Where in a body commands were found; one more than may be, and it ends.
+struct Places<'a> {
+    body: &'a str,
+    found: Vec<Range<usize>>,
+    count_max: usize,
+}
+
+impl Places<'_> {
+    fn take<E: serde::de::Error>(&mut self, command: &RawValue) -> Result<(), E> {
+        let start = command.get().as_ptr().addr() - self.body.as_ptr().addr();
+        self.found.push(start..start + command.get().len());
+        match self.found.len() > self.count_max {
+            true => Err(E::custom("there are too many commands")),
+            false => Ok(()),
         }
     }
 }
 
-/// Reads the commands of a request's body: one, an array of them, or one after another.
-///
-/// # Errors
-/// The body is no JSON, or holds too many commands. What is wrong with single commands is told in their place.
-pub fn decode_commands(body: &[u8], limits: &Limits) -> Result<Vec<Decoded>, Refusal> {
-    let text = std::str::from_utf8(body)
-        .map_err(|_| bad_request("its body is not UTF-8; send JSON commands".into()))?;
-    let mut commands = Vec::new();
-    let bad_json =
-        |error| bad_request(format!("its body does not parse ({error}); send JSON commands"));
-    let mut take = |command: &str| {
-        if commands.len() >= limits.batch_len_max {
-            let text = format!(
-                "cannot take so many commands: batch_len_max is {}; send fewer at a time",
-                limits.batch_len_max
-            );
-            return Err(Refusal::new(Code::BatchTooLarge, text));
-        }
-        let decoded = json::decode_command(command, limits);
-        commands.push(decoded.map(|(id, command)| (id, command, IsBinary::No)));
-        Ok(())
-    };
-    for value in serde_json::Deserializer::from_str(text).into_iter::<&RawValue>() {
-        let value = value.map_err(bad_json)?.get();
-        if value.starts_with('[') {
-            let list: Vec<&RawValue> = serde_json::from_str(value).map_err(bad_json)?;
-            list.iter().try_for_each(|command| take(command.get()))?;
-        } else {
-            take(value)?;
-        }
+impl<'de> Visitor<'de> for &mut Places<'de> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("an array of commands")
     }
-    Ok(commands)
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut commands: A) -> Result<(), A::Error> {
+        while let Some(command) = commands.next_element::<&RawValue>()? {
+            self.take(command)?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use model::CommandId;
+
     use super::*;
     use crate::http::parse_head;
 
@@ -195,13 +295,32 @@ mod tests {
 
     #[test]
     fn a_reader_of_many_goes_on_from_a_time() {
-        let field = "Last-Event-ID: e1~e2@10000\r\n";
-        let mut opened = opening("/v1/sse?topic=a/%23", field).expect("valid");
-        opened.resume();
-        let Start::Since(since) = opened.subscribe.expect("it subscribes").start else {
-            panic!("not by time");
+        let resume = resumed("/v1/sse?topic=a/%23", "t.e1.e2@10000").0;
+        assert_eq!((resume.has_before_ms, resume.epochs.len()), (10_000, 2));
+        let (resume, known) = resumed("/v1/sse?topic=a/%23&from=all", "r.e1@20@10s@a/b@7");
+        let unread = resume.unread.expect("it was reading afresh");
+        assert_eq!((resume.has_before_ms, unread.has_before_ms), (20, 10));
+        assert_eq!((unread.after.as_str(), unread.start), ("a/b", Some(Start::All)));
+        assert_eq!(known, Some(("a/b".to_owned(), 7)));
+    }
+
+    #[test]
+    fn an_id_that_says_nothing_of_what_is_read_has_no_epoch() {
+        for id in ["7", "e1:7", "z.later@7", "e1~e2@1700000000000", "r.e1@2@1@a//b@7"] {
+            let (resume, known) = resumed("/v1/sse?topic=a&topic=b", id);
+            assert_eq!((resume.epochs.len(), known), (0, None), "{id}");
+        }
+        let known = resumed("/v1/sse?topic=a", "e1~e2:7").1;
+        assert_eq!(known, Some(("a".to_owned(), 7)), "of before, of one topic");
+    }
+
+    fn resumed(target: &str, id: &str) -> (Resume, Option<(String, u64)>) {
+        let mut opened = opening(target, &format!("Last-Event-ID: {id}\r\n")).expect("valid");
+        let known = opened.resume(&Limits::default());
+        let Start::Resume(resume) = opened.subscribe.expect("it subscribes").start else {
+            panic!("it starts afresh: {id}");
         };
-        assert_eq!((since.unix_ms, since.epochs.map(|it| it.len())), (8_000, Some(2)));
+        (*resume, known.map(|(topic, sequence)| (topic.as_str().to_owned(), sequence.get())))
     }
 
     #[test]
@@ -216,7 +335,6 @@ mod tests {
             ("/v1/sse?topic=a&padding=-1", "", "`padding` is `-1`; give a whole number"),
             ("/v1/poll?session=s&batch=-7", "", "`batch` is `-7`; give a whole number"),
             ("/v1/poll?session=s&batch=18446744073709551615", "", "below 2^63"),
-            ("/v1/sse?topic=a", "Last-Event-ID: 7\r\n", "no id"),
         ];
         for (target, field, part) in cases {
             let refusal = opening(target, field).expect_err(target);
@@ -228,14 +346,27 @@ mod tests {
     fn a_body_has_commands_in_any_shape() {
         let limits = Limits { batch_len_max: 3, ..Limits::default() };
         let ping = r#"{"id":1,"type":"ping"}"#;
-        let count = |body: &str| decode_commands(body.as_bytes(), &limits).map(|it| it.len());
+        let count = |body: &str| Batch::read(body.into(), &limits).map(|it| it.len());
         assert_eq!(count(""), Ok(0));
         assert_eq!(count(ping), Ok(1));
         assert_eq!(count(&format!("[{ping},{ping}]")), Ok(2));
         assert_eq!(count(&format!("{ping}\n{ping}\n")), Ok(2));
         assert_eq!(count(&[ping; 4].join("\n")).map_err(|it| it.code), Err(Code::BatchTooLarge));
+        let many = format!("[{}]", [ping; 4].join(","));
+        assert_eq!(count(&many).map_err(|it| it.code), Err(Code::BatchTooLarge));
         assert_eq!(count("{").map_err(|it| it.code), Err(Code::BadRequest));
-        let decoded = decode_commands(b"{\"id\":7,\"type\":\"dance\"}", &limits).expect("JSON");
-        assert!(decoded[0].as_ref().is_err_and(|undecoded| undecoded.id.is_some()));
+        assert_eq!(count("[1,").map_err(|it| it.code), Err(Code::BadRequest));
+        let bodies = [
+            r#"{"id":7,"type":"dance"} {"id":8,"type":"ping"}"#,
+            r#" [ {"id":7} , {"id":8,"type":"ping"} ] "#,
+        ];
+        for body in bodies {
+            let mut batch = Batch::read(body.into(), &limits).expect("JSON");
+            let first = batch.take(&limits).expect("the first");
+            assert_eq!(first.map_err(|undecoded| undecoded.id), Err(Some(CommandId(7))));
+            let second = (Some(CommandId(8)), Command::Ping, IsBinary::No);
+            assert_eq!(batch.take(&limits), Some(Ok(second)));
+            assert!(batch.is_empty() && batch.take(&limits).is_none());
+        }
     }
 }

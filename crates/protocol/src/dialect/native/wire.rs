@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use model::Features;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -24,11 +25,11 @@ pub(super) struct WireCommand<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub topic: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    pub topics: Option<Vec<Cow<'a, str>>>,
+    pub topics: Option<WireMany<'a, Vec<Cow<'a, str>>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<WireStart>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub positions: Option<BTreeMap<String, WirePosition>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub positions: Option<WireMany<'a, BTreeMap<String, WirePosition>>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub name: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -70,6 +71,8 @@ pub(super) struct WireCommand<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragments: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub features: Option<WireFeatures>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_bytes_max: Option<u64>,
@@ -92,9 +95,63 @@ pub(super) struct WireCommand<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub error: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages_per_second: Option<u32>,
+}
+
+/// Many entries: read later, within limits, or to be written.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum WireMany<'a, T> {
+    Unread(&'a RawValue),
+    Known(T),
+}
+
+impl<'de: 'a, 'a, T> Deserialize<'de> for WireMany<'a, T> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <&'a RawValue>::deserialize(deserializer).map(Self::Unread)
+    }
+}
+
+/// A list of names, of which the unknown ones are nobody's business.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WireFeatures(pub Features);
+
+impl Serialize for WireFeatures {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.names())
+    }
+}
+
+impl<'de> Deserialize<'de> for WireFeatures {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(FeatureNames)
+    }
+}
+
+/// Reads names one by one, and keeps none.
+struct FeatureNames;
+
+impl<'de> serde::de::Visitor<'de> for FeatureNames {
+    type Value = WireFeatures;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("names of features")
+    }
+
+    fn visit_seq<A: serde::de::SeqAccess<'de>>(
+        self,
+        mut names: A,
+    ) -> Result<WireFeatures, A::Error> {
+        let mut features = Features::default();
+        while let Some(name) = names.next_element::<Cow<'de, str>>()? {
+            features = features.with(Features::from_name(&name).unwrap_or_default());
+        }
+        Ok(WireFeatures(features))
+    }
 }
 
 /// `"snapshot"`, `"now"`, `{"last":N}`, `{"since":N}` or a position.
@@ -131,6 +188,8 @@ pub(super) struct WireEvent<'a> {
     pub key: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<WireLimits>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub features: Option<WireFeatures>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub selectors: Option<Vec<Cow<'a, str>>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]

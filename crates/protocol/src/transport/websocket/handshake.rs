@@ -68,6 +68,13 @@ pub fn accept_plain_handshake(head: &RequestHead) -> Result<Handshake, Refusal> 
     if head.method != "GET" || head.version_minor != 1 {
         return Err(bad("it is not a GET of HTTP/1.1; send one"));
     }
+    // What follows the head is read as frames.
+    let has_body = head.field("content-length").is_some_and(|length| length != "0");
+    if has_body || head.field("transfer-encoding").is_some() {
+        return Err(bad(
+            "it announces a body, and there is none; leave Content-Length and Transfer-Encoding out",
+        ));
+    }
     if head.field("sec-websocket-version") != Some("13") {
         return Err(bad("Sec-WebSocket-Version is not 13; send 13"));
     }
@@ -202,6 +209,8 @@ mod tests {
         for (fields, part) in [
             (VERSION.to_owned(), "Sec-WebSocket-Key"),
             (KEY.to_owned(), "Sec-WebSocket-Version"),
+            (format!("{KEY}{VERSION}Content-Length: 5\r\n"), "announces a body"),
+            (format!("{KEY}{VERSION}Transfer-Encoding: chunked\r\n"), "announces a body"),
             (format!("{KEY}{VERSION}{unknown}"), "subprotocol"),
         ] {
             let refusal = answer(&fields).expect_err(part);

@@ -155,6 +155,8 @@ struct Partial {
     is_deflated: bool,
     /// The buffer above was handed out and is to be emptied.
     is_handed_out: bool,
+    /// When what is not whole yet was first seen.
+    seen_at: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,6 +241,23 @@ impl Inbound {
         Ok(None)
     }
 
+    /// Whether nothing is half-received.
+    pub fn is_empty(&self) -> bool {
+        self.partial.is_none()
+    }
+
+    /// Bytes that are held of a message that is not whole yet.
+    pub fn partial_bytes(&self) -> usize {
+        self.partial.as_ref().map_or(0, |partial| partial.message.capacity())
+    }
+
+    /// Since when a message, or a frame outside of one, has not been whole: since the second in which this was first
+    /// asked about it. `None` while nothing is under way.
+    pub fn partial_since(&mut self, now_seconds: u32) -> Option<u32> {
+        let partial = self.partial.as_mut().filter(|partial| partial.is_under_way())?;
+        Some(*partial.seen_at.get_or_insert(now_seconds))
+    }
+
     fn drop_handed_out(&mut self) {
         let Some(partial) = &mut self.partial else { return };
         if partial.is_handed_out {
@@ -246,6 +265,7 @@ impl Inbound {
             partial.control.clear();
             if partial.kind.is_none() {
                 partial.message = Vec::new();
+                partial.seen_at = None;
             }
             if partial.kind.is_none() && partial.frame.is_none() && partial.header.is_empty() {
                 self.partial = None;
@@ -336,6 +356,11 @@ enum Handed {
 }
 
 impl Partial {
+    fn is_under_way(&self) -> bool {
+        !self.is_handed_out
+            && (self.kind.is_some() || self.frame.is_some() || !self.header.is_empty())
+    }
+
     /// Takes one step's worth of `input`: a header, or payload.
     fn take(&mut self, input: &mut Unread<'_>, rules: Rules) -> Result<Option<Handed>, FrameError> {
         match self.frame {

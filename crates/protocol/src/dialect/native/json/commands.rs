@@ -10,12 +10,13 @@ use base64::engine::general_purpose::STANDARD;
 use model::{
     Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Detach, Draft, Epoch, Hello,
     HistoryQuery, HistoryStart, Limits, Payload, PayloadKind, Position, Publish, Rates, Refusal,
-    Selector, Sequence, Since, Start, Subscribe, SubscribeOptions, SubscriberName, TopicName,
-    Unhandle, Unsubscribe,
+    Selector, Sequence, Start, Subscribe, SubscribeOptions, SubscriberName, TopicName, Unhandle,
+    Unsubscribe, check_key,
 };
 
-use super::super::wire::{WireCommand, WirePosition, WireStart};
+use super::super::wire::{WireCommand, WireFeatures, WireMany, WirePosition, WireStart};
 use super::super::{Undecoded, check_payload_len};
+use super::lists::{LenMax, read_positions, read_selectors, selector_of};
 use super::requests;
 
 const COMMANDS: &str = "hello, subscribe, unsubscribe, publish, history, acknowledge, handle, unhandle, \
@@ -71,16 +72,21 @@ fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal
                 bytes: rate_of("bytes_per_second", wire.bytes_per_second)?,
                 messages: rate_of("messages_per_second", wire.messages_per_second)?,
             },
+            features: wire.features.map(|features| features.0),
         })),
         "subscribe" => subscribe_of(wire, limits).map(Command::Subscribe),
         "unsubscribe" => {
-            Ok(Command::Unsubscribe(Unsubscribe { selectors: selectors_of(&wire, limits)? }))
+            let selectors = selectors_of(&wire, LenMax::of_subscriptions(limits), limits)?;
+            Ok(Command::Unsubscribe(Unsubscribe { selectors }))
         }
         "publish" => publish_of(&wire, limits).map(Command::Publish),
         "history" => history_of(&wire, limits).map(Command::History),
         "acknowledge" => acknowledge_of(&wire, limits).map(Command::Acknowledge),
         "handle" => requests::handle_of(&wire, limits).map(Command::Handle),
-        "unhandle" => Ok(Command::Unhandle(Unhandle { selectors: selectors_of(&wire, limits)? })),
+        "unhandle" => {
+            let selectors = selectors_of(&wire, LenMax::of_handlers(limits), limits)?;
+            Ok(Command::Unhandle(Unhandle { selectors }))
+        }
         "request" => requests::request_of(&wire, limits).map(Command::Request),
         "respond" => requests::respond_of(&wire, limits).map(Command::Respond),
         "attach" => requests::attach_of(wire).map(Command::Attach),
@@ -97,15 +103,14 @@ fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal
 
 pub(super) fn selectors_of(
     wire: &WireCommand<'_>,
+    len_max: LenMax,
     limits: &Limits,
 ) -> Result<Vec<Selector>, Refusal> {
-    let one = wire.topic.as_deref().into_iter();
-    let many = wire.topics.iter().flatten().map(|topic| &**topic);
-    let selectors: Vec<Selector> = one
-        .chain(many)
-        .map(|text| Selector::parse(text, limits))
-        .collect::<Result<_, _>>()
-        .map_err(|error| Refusal::new(Code::BadSelector, error.to_string()))?;
+    let one = wire.topic.as_deref().map(|text| selector_of(text, limits)).transpose()?;
+    let mut selectors: Vec<Selector> = one.into_iter().collect();
+    if let Some(WireMany::Unread(list)) = wire.topics {
+        read_selectors(list.get(), len_max, limits, &mut selectors)?;
+    }
     if selectors.is_empty() {
         let why = "it names no topic; add `topic` or a non-empty `topics`";
         return Err(bad_command(why.into()));
@@ -117,7 +122,13 @@ pub(super) fn topic_of(text: &str, limits: &Limits) -> Result<TopicName, Refusal
     TopicName::parse(text, limits).map_err(|error| Refusal::new(Code::BadTopic, error.to_string()))
 }
 
-fn position_of(wire: &WirePosition) -> Result<Position, Refusal> {
+pub(super) fn position_of(wire: &WirePosition, limits: &Limits) -> Result<Position, Refusal> {
+    if wire.epoch.len() > limits.epoch_bytes_max {
+        let bytes_max = limits.epoch_bytes_max;
+        return Err(bad_command(format!(
+            "an `epoch` has more bytes than epoch_bytes_max, {bytes_max}; give one we told"
+        )));
+    }
     let sequence = Sequence::new(wire.sequence).ok_or_else(|| {
         bad_command(format!("sequence {} is 2^53 or more; give one we told", wire.sequence))
     })?;
@@ -125,8 +136,8 @@ fn position_of(wire: &WirePosition) -> Result<Position, Refusal> {
 }
 
 fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Refusal> {
-    let selectors = selectors_of(&wire, limits)?;
-    let mut positions = positions_of(wire.positions.as_ref(), limits)?;
+    let selectors = selectors_of(&wire, LenMax::of_subscriptions(limits), limits)?;
+    let mut positions = positions_of(&wire, LenMax::of_resumes(limits), limits)?;
     let name = wire.name.as_deref().map(subscriber_of).transpose()?;
     let start = match &wire.from {
         None => Start::Snapshot,
@@ -134,7 +145,7 @@ fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Ref
         Some(WireStart::Word(word)) if word == "now" => Start::Now,
         Some(WireStart::Word(word)) if word == "all" => Start::All,
         Some(WireStart::Last { last }) => Start::Last(*last),
-        Some(WireStart::Since { since }) => Start::Since(Since { unix_ms: *since, epochs: None }),
+        Some(WireStart::Since { since }) => Start::Since(*since),
         Some(WireStart::Position(position)) => {
             let [only] = &selectors[..] else {
                 let why = "`from` is one position for several topics; use `positions`";
@@ -143,7 +154,7 @@ fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Ref
             let topic = only.to_topic().ok_or_else(|| {
                 bad_command("`from` is one position for a pattern; use `positions`".into())
             })?;
-            positions.push((topic, position_of(position)?));
+            positions.push((topic, position_of(position, limits)?));
             Start::Snapshot
         }
         Some(WireStart::Word(word)) => {
@@ -198,6 +209,7 @@ fn options_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<SubscribeOption
         priority: priority as i8,
         delta,
         filter: wire.filter.as_deref().map(Into::into),
+        is_resumable: false,
     })
 }
 
@@ -207,11 +219,12 @@ fn rate_of(name: &str, rate: Option<u32>) -> Result<Option<NonZeroU32>, Refusal>
 }
 
 fn positions_of(
-    wire: Option<&BTreeMap<String, WirePosition>>,
+    wire: &WireCommand<'_>,
+    len_max: LenMax,
     limits: &Limits,
 ) -> Result<Vec<(TopicName, Position)>, Refusal> {
-    let each = wire.into_iter().flatten();
-    each.map(|(topic, position)| Ok((topic_of(topic, limits)?, position_of(position)?))).collect()
+    let Some(WireMany::Unread(map)) = &wire.positions else { return Ok(Vec::new()) };
+    Ok(read_positions(map.get(), len_max, limits)?.into_iter().collect())
 }
 
 fn subscriber_of(text: &str) -> Result<SubscriberName, Refusal> {
@@ -226,7 +239,7 @@ fn acknowledge_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Acknowledge
     let missing =
         || bad_command("an acknowledgement has the `name` of a subscriber; add it".into());
     let name = subscriber_of(wire.name.as_deref().ok_or_else(missing)?)?;
-    let positions = positions_of(wire.positions.as_ref(), limits)?;
+    let positions = positions_of(wire, LenMax::of_acknowledged(limits), limits)?;
     if positions.is_empty() {
         return Err(bad_command("it acknowledges nothing; add `positions`".into()));
     }
@@ -242,8 +255,7 @@ pub fn encode_positions(positions: &BTreeMap<TopicName, Position>) -> Vec<u8> {
 
 /// The positions that `text` spells out; `None` if it does not.
 pub fn decode_positions(text: &[u8], limits: &Limits) -> Option<BTreeMap<TopicName, Position>> {
-    let wire: BTreeMap<String, WirePosition> = serde_json::from_slice(text).ok()?;
-    Some(positions_of(Some(&wire), limits).ok()?.into_iter().collect())
+    read_positions(std::str::from_utf8(text).ok()?, LenMax::NONE, limits).ok()
 }
 
 fn wire_position(position: &Position) -> WirePosition {
@@ -251,9 +263,11 @@ fn wire_position(position: &Position) -> WirePosition {
     WirePosition { epoch: epoch.to_string(), sequence: sequence.get() }
 }
 
-fn wire_positions(positions: &[(TopicName, Position)]) -> Option<BTreeMap<String, WirePosition>> {
+fn wire_positions(
+    positions: &[(TopicName, Position)],
+) -> Option<WireMany<'static, BTreeMap<String, WirePosition>>> {
     let wire = positions.iter().map(|(topic, at)| (topic.to_string(), wire_position(at)));
-    (!positions.is_empty()).then(|| wire.collect())
+    (!positions.is_empty()).then(|| WireMany::Known(wire.collect()))
 }
 
 fn history_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<HistoryQuery, Refusal> {
@@ -314,7 +328,7 @@ fn publish_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Publish, Refusa
         .ok_or_else(|| bad_command("a publish names one `topic`; add it".into()))?;
     let topic = topic_of(name, limits)?;
     let payload = payload_of(wire, limits)?;
-    let idempotency_key = wire.key.as_deref().map(Into::into);
+    let idempotency_key = check_key(wire.key.as_deref(), limits)?;
     let expected = match wire.expect {
         None => None,
         Some(number) => Some(Sequence::new(number).ok_or_else(|| {
@@ -334,13 +348,14 @@ pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8
             client: hello.client.as_deref().map(Cow::Borrowed),
             batch: hello.batch.then_some(true),
             fragments: hello.fragments.then_some(true),
+            features: hello.features.map(WireFeatures),
             bytes_per_second: hello.rates.bytes.map(NonZeroU32::get),
             messages_per_second: hello.rates.messages.map(NonZeroU32::get),
             ..wire_command(id, "hello")
         },
         Command::Subscribe(subscribe) => wire_subscribe(id, subscribe),
         Command::Unsubscribe(unsubscribe) => WireCommand {
-            topics: Some(unsubscribe.selectors.iter().map(|s| s.as_str().into()).collect()),
+            topics: wire_topics(&unsubscribe.selectors),
             ..wire_command(id, "unsubscribe")
         },
         Command::Publish(publish) => wire_publish(id, publish, &mut encoded),
@@ -351,15 +366,14 @@ pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8
             ..wire_command(id, "acknowledge")
         },
         Command::Handle(handle) => WireCommand {
-            topics: Some(handle.selectors.iter().map(|s| s.as_str().into()).collect()),
+            topics: wire_topics(&handle.selectors),
             concurrency: Some(handle.capacity.concurrency as u64),
             payload_bytes_max: handle.capacity.payload_bytes_max.map(|bytes| bytes as u64),
             ..wire_command(id, "handle")
         },
-        Command::Unhandle(unhandle) => WireCommand {
-            topics: Some(unhandle.selectors.iter().map(|s| s.as_str().into()).collect()),
-            ..wire_command(id, "unhandle")
-        },
+        Command::Unhandle(unhandle) => {
+            WireCommand { topics: wire_topics(&unhandle.selectors), ..wire_command(id, "unhandle") }
+        }
         Command::Request(request) => requests::wire_request(id, request, &mut encoded),
         Command::Respond(respond) => requests::wire_respond(id, respond, &mut encoded),
         Command::Attach(attach) => requests::wire_attach(id, attach),
@@ -376,17 +390,22 @@ pub(super) fn wire_command(id: Option<u64>, kind: &'static str) -> WireCommand<'
     WireCommand { id, kind: kind.into(), ..WireCommand::default() }
 }
 
+fn wire_topics(selectors: &[Selector]) -> Option<WireMany<'_, Vec<Cow<'_, str>>>> {
+    Some(WireMany::Known(selectors.iter().map(|selector| selector.as_str().into()).collect()))
+}
+
 fn wire_subscribe(id: Option<u64>, subscribe: &Subscribe) -> WireCommand<'_> {
-    let SubscribeOptions { conflation, interval, priority, delta, filter } = &subscribe.options;
+    let SubscribeOptions { conflation, interval, priority, delta, filter, .. } = &subscribe.options;
     let interval_ms = interval.as_millis() as u64;
     WireCommand {
-        topics: Some(subscribe.selectors.iter().map(|s| s.as_str().into()).collect()),
+        topics: wire_topics(&subscribe.selectors),
         from: match &subscribe.start {
             Start::Snapshot => None,
             Start::Now => Some(WireStart::Word("now".into())),
             Start::All => Some(WireStart::Word("all".into())),
             Start::Last(last) => Some(WireStart::Last { last: *last }),
-            Start::Since(since) => Some(WireStart::Since { since: since.unix_ms }),
+            Start::Since(since) => Some(WireStart::Since { since: *since }),
+            Start::Resume(resume) => Some(WireStart::Since { since: resume.has_before_ms }),
         },
         positions: wire_positions(&subscribe.positions),
         name: subscribe.name.as_ref().map(|name| name.as_str().into()),

@@ -9,7 +9,7 @@ use model::{
     Refusal, Selector, Sequence, Subscribed, SubscribedTopic, TopicName,
 };
 
-use super::super::wire::{WireEvent, WireFrom, WireLimits, WireTopic};
+use super::super::wire::{WireEvent, WireFeatures, WireFrom, WireLimits, WireTopic};
 use super::super::{BadRecord, ServerRecord};
 use super::{publications, requests};
 
@@ -36,6 +36,7 @@ fn wire_event(event: &Event) -> WireEvent<'_> {
             key,
             payload_bytes_max,
             message_bytes_max,
+            features,
         } => WireEvent {
             session: Some(session.into()),
             node: Some(node.into()),
@@ -45,6 +46,7 @@ fn wire_event(event: &Event) -> WireEvent<'_> {
                 payload_bytes_max: *payload_bytes_max,
                 message_bytes_max: *message_bytes_max,
             }),
+            features: features.map(WireFeatures),
             ..of(id)
         },
         Event::Subscribed(Subscribed { id, selectors, topics }) => WireEvent {
@@ -152,7 +154,8 @@ fn wire_topic(topic: &SubscribedTopic) -> WireTopic<'_> {
     }
 }
 
-/// Reads a server's text message: one record, or an array of them.
+/// Reads a server's text message: one record, or an array of them. Events of unknown types are left out: a later
+/// server may send some.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -160,23 +163,70 @@ pub fn decode_server_message<'a>(
     text: &'a str,
     limits: &Limits,
 ) -> Result<Vec<ServerRecord<'a>>, BadRecord> {
+    let is_list = text.trim_start().starts_with('[');
+    let wires: Result<Vec<WireEvent<'a>>, _> = match is_list {
+        true => serde_json::from_str(text),
+        false => serde_json::from_str(text).map(|wire| vec![wire]),
+    };
+    let wires = match wires {
+        Ok(wires) => wires,
+        // An unknown event may use members that we know for something else.
+        Err(_) => known_events(text, is_list)?,
+    };
+    let mut records = Vec::with_capacity(wires.len());
+    for wire in wires {
+        records.extend(record_of(wire, limits)?);
+    }
+    Ok(records)
+}
+
+/// The events of known types in a message, of which some are not as they should be.
+fn known_events(text: &str, is_list: bool) -> Result<Vec<WireEvent<'_>>, BadRecord> {
+    #[derive(serde::Deserialize)]
+    struct Kind<'a> {
+        #[serde(rename = "type", borrow)]
+        kind: Cow<'a, str>,
+    }
     let bad = |error: serde_json::Error| BadRecord { text: error.to_string() };
-    let wires: Vec<WireEvent<'a>> = match text.trim_start().starts_with('[') {
+    let texts: Vec<&serde_json::value::RawValue> = match is_list {
         true => serde_json::from_str(text).map_err(bad)?,
         false => vec![serde_json::from_str(text).map_err(bad)?],
     };
-    wires.into_iter().map(|wire| record_of(wire, limits)).collect()
+    let mut wires = Vec::with_capacity(texts.len());
+    for text in texts {
+        match serde_json::from_str(text.get()) {
+            Ok(wire) => wires.push(wire),
+            Err(error) => {
+                let Kind { kind } = serde_json::from_str(text.get()).map_err(bad)?;
+                if is_known(&kind) {
+                    return Err(bad(error));
+                }
+            }
+        }
+    }
+    Ok(wires)
 }
 
-fn record_of<'a>(wire: WireEvent<'a>, limits: &Limits) -> Result<ServerRecord<'a>, BadRecord> {
+fn is_known(kind: &str) -> bool {
+    matches!(kind, "publication" | "delta" | "fragment") || Event::NAMES.contains(&kind)
+}
+
+/// The record that an event is, if its type is known.
+fn record_of<'a>(
+    wire: WireEvent<'a>,
+    limits: &Limits,
+) -> Result<Option<ServerRecord<'a>>, BadRecord> {
     let kind = wire.kind.clone();
-    let bad = || BadRecord { text: format!("`{kind}` lacks a member or is unknown") };
-    match &*kind {
-        "publication" => publications::publication_of(wire),
-        "delta" => publications::delta_of(wire).ok_or_else(bad),
-        "fragment" => publications::fragment_of(wire).ok_or_else(bad),
-        _ => event_of(wire, limits).map(ServerRecord::Event).ok_or_else(bad),
-    }
+    let bad = || BadRecord { text: format!("`{kind}` lacks a member or has one of another kind") };
+    let record = match &*kind {
+        "publication" => publications::publication_of(wire)?,
+        "delta" => publications::delta_of(wire).ok_or_else(bad)?,
+        "fragment" => publications::fragment_of(wire).ok_or_else(bad)?,
+        // Without a type it is none of a later version either.
+        _ if !is_known(&kind) && !kind.is_empty() => return Ok(None),
+        _ => event_of(wire, limits).map(ServerRecord::Event).ok_or_else(bad)?,
+    };
+    Ok(Some(record))
 }
 
 fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
@@ -186,7 +236,7 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
         texts?.iter().map(|text| Selector::parse(text, limits).ok()).collect()
     };
     let refusal = |code: Option<u16>, error: Option<Cow<'_, str>>| {
-        Some(Refusal::new(Code::from_number(code?)?, error?))
+        Some(Refusal::new(Code::from_number(code?), error?))
     };
     Some(match &*wire.kind {
         "welcome" => Event::Welcome {
@@ -197,6 +247,7 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
             key: wire.key.map(Cow::into_owned),
             message_bytes_max: wire.limits.as_ref().map_or(0, |limits| limits.message_bytes_max),
             payload_bytes_max: wire.limits?.payload_bytes_max,
+            features: wire.features.map(|features| features.0),
         },
         "subscribed" => Event::Subscribed(Subscribed {
             id,
@@ -245,7 +296,7 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
                 None => None,
             },
             to: Sequence::new(wire.to?)?,
-            reason: GapReason::from_name(&wire.reason?)?,
+            reason: GapReason::from_name(&wire.reason?),
         }),
         "published" => Event::Published {
             id,
@@ -254,7 +305,8 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
                 epoch: Epoch::new(&wire.epoch?),
                 sequence: Sequence::new(wire.sequence?)?,
             },
-            level: AckLevel::from_name(&wire.level?)?,
+            // A level of a later version is no less than that.
+            level: AckLevel::from_name(&wire.level?).unwrap_or(AckLevel::Memory),
         },
         "history" => Event::History {
             id,

@@ -2,6 +2,7 @@
 
 mod commands;
 mod events;
+mod lists;
 mod publications;
 pub(super) mod requests;
 

@@ -8,11 +8,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{
     Asked, Attach, Capacity, Code, CommandId, Handle, Limits, Payload, PayloadKind, Recipients,
-    Refusal, Request, Respond, Response, TopicName,
+    Refusal, Request, Respond, Response, TopicName, Unanswered, check_key,
 };
 
 use super::super::wire::{WireCommand, WireEvent, WireFrom};
 use super::commands::{bad_command, payload_of, selectors_of, set_payload, topic_of, wire_command};
+use super::lists::LenMax;
 
 /// How many requests a session has open at a time if it does not say.
 const USUAL_CONCURRENCY: u64 = 64;
@@ -30,7 +31,8 @@ pub(super) fn handle_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Handl
     let bytes_max = |bytes| within("payload_bytes_max", bytes, limits.payload_bytes_max);
     let payload_bytes_max = wire.payload_bytes_max.map(bytes_max).transpose()?;
     let capacity = Capacity { concurrency, payload_bytes_max };
-    Ok(Handle { selectors: selectors_of(wire, limits)?, capacity })
+    let selectors = selectors_of(wire, LenMax::of_handlers(limits), limits)?;
+    Ok(Handle { selectors, capacity })
 }
 
 pub(super) fn request_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Request, Refusal> {
@@ -61,7 +63,7 @@ pub(super) fn request_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Requ
             filter: wire.filter.as_deref().map(Into::into),
             all: wire.all.unwrap_or(false),
         },
-        key: boxed(&wire.key),
+        key: check_key(wire.key.as_deref(), limits)?,
     })
 }
 
@@ -104,11 +106,17 @@ pub(super) fn wire_attach(id: Option<u64>, attach: &Attach) -> WireCommand<'_> {
     }
 }
 
+/// The code with which a session says that it handles no such requests.
+const NOT_HANDLED: u64 = Code::NoHandler.number() as u64;
+
 pub(super) fn respond_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Respond, Refusal> {
     let missing = || bad_command("an answer has the number of its `request`; add it".into());
     let request = wire.request.ok_or_else(missing)?;
     let result = match &wire.error {
-        Some(error) if error.len() <= limits.payload_bytes_max => Err(error.as_ref().into()),
+        Some(_) if wire.code == Some(NOT_HANDLED) => Err(Unanswered::NotHandled),
+        Some(error) if error.len() <= limits.payload_bytes_max => {
+            Err(Unanswered::Declined(error.as_ref().into()))
+        }
         Some(_) => return Err(bad_command("its `error` is longer than a payload may be".into())),
         None => Ok(Arc::new(payload_of(wire, limits)?)),
     };
@@ -144,7 +152,12 @@ pub(super) fn wire_respond<'a>(
     let mut wire = WireCommand { request: Some(respond.request), ..wire_command(id, "respond") };
     match &respond.result {
         Ok(payload) => set_payload(&mut wire, payload, encoded),
-        Err(error) => wire.error = Some(Cow::Borrowed(error)),
+        Err(Unanswered::Declined(error)) => wire.error = Some(Cow::Borrowed(error)),
+        // A server that does not know the code takes it for a refusal with that text.
+        Err(Unanswered::NotHandled) => {
+            let error = "this session does not handle it any more; ask again";
+            (wire.error, wire.code) = (Some(error.into()), Some(NOT_HANDLED));
+        }
     }
     wire
 }

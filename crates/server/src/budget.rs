@@ -1,0 +1,193 @@
+//! How much may wait for one connection: answers that are built, and those under way to it. It is asked before each
+//! command; what comes when it is spent stays as it was received. Requests to others are not counted while they are
+//! under way, or two sessions that ask each other could wait for each other: their number has a limit of its own, and
+//! an answer for which there is no room is refused. docs/protocol.md, section 3b.
+
+use std::collections::HashMap;
+
+use engine::{Io, Socket};
+use hub::SessionIndex;
+use model::{RandomState, Selector, Subscribe};
+
+use crate::connection::{Connection, Native, State};
+use crate::input::Commands;
+use crate::shard::Shard;
+
+/// Bytes that an answer without a payload has, beside the names in it.
+pub(crate) const ANSWER_BYTES: usize = 192;
+/// Commands of one message that are carried out before others have their turn.
+const COMMANDS_IN_A_ROW: usize = 1_024;
+
+/// Bytes that the answers to subscriptions may have while their topics are asked for, of each connection that waits for
+/// some. It is beside the connections, since few ever wait.
+#[derive(Debug, Default)]
+pub(crate) struct Subscribing(HashMap<Socket, u32, RandomState>);
+
+impl Subscribing {
+    fn of(&self, socket: Socket) -> usize {
+        self.0.get(&socket).map_or(0, |bytes| *bytes as usize)
+    }
+
+    fn add(&mut self, socket: Socket, bytes: usize) {
+        let known = self.0.entry(socket).or_default();
+        *known = known.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+
+    /// Forgets a connection. The table of many that waited is given back with the last of them.
+    pub(crate) fn forget(&mut self, socket: Socket) {
+        if self.0.remove(&socket).is_some() && self.0.is_empty() {
+            self.0 = HashMap::default();
+        }
+    }
+}
+
+impl<I: Io> Shard<I> {
+    /// Bytes of answers that wait for a connection, and that those under way may have.
+    fn answers_waiting(&self, state: &State) -> usize {
+        match state {
+            State::DeviceSocket(open) => open.answers_bytes(),
+            State::Echo(echo) => echo.unsent.len(),
+            state => state.native().map_or(0, |native| {
+                self.hub.answers_bytes(native.session) + native.under_way as usize
+            }),
+        }
+    }
+
+    /// How many bytes of answers a connection has room for.
+    pub(crate) fn room_of(&self, socket: Socket) -> usize {
+        let bytes_max = self.config.limits.answers_bytes_max;
+        let Some(connection) = self.open_connection(socket) else { return bytes_max };
+        let room = bytes_max.saturating_sub(self.answers_waiting(&connection.state));
+        let Some(native) = connection.state.native() else { return room };
+        match room.checked_sub(self.subscribing.of(socket)) {
+            Some(rest) if rest > 0 => rest,
+            _ if self.hub.awaits_topics(native.session) => 0,
+            _ => room,
+        }
+    }
+
+    /// Whether a connection's answers leave room for another command.
+    pub(crate) fn has_room(&self, socket: Socket) -> bool {
+        let is_on_time = |connection: &Connection| match &connection.state {
+            State::DeviceSocket(open) => open.len() < 2 * self.config.limits.device_requests_max,
+            _ => true,
+        };
+        self.room_of(socket) > 0 && self.open_connection(socket).is_none_or(is_on_time)
+    }
+
+    fn native_of(&mut self, socket: Socket, serial: u32) -> Option<&mut Native> {
+        let connection = self.connection(socket).filter(|open| open.serial == serial);
+        connection.and_then(|open| open.state.native_mut())
+    }
+
+    /// Counts an answer that is under way to a connection.
+    pub(crate) fn reserve(&mut self, socket: Socket, serial: u32, bytes: usize) {
+        if let Some(native) = self.native_of(socket, serial) {
+            native.under_way += u32::try_from(bytes).unwrap_or(u32::MAX / 2);
+        }
+    }
+
+    /// Counts it no more: it is here.
+    pub(crate) fn release(&mut self, socket: Socket, serial: u32, bytes: usize) {
+        if let Some(native) = self.native_of(socket, serial) {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX / 2);
+            native.under_way = native.under_way.saturating_sub(bytes);
+        }
+    }
+
+    /// What the answer to a subscription may have. How many topics a pattern selects is not known: nothing comes after
+    /// it until it is answered.
+    pub(crate) fn answer_bytes_of(&self, wanted: &Subscribe) -> usize {
+        let bytes_max = self.config.limits.answers_bytes_max;
+        let bytes_of = |selector: &Selector| match selector.has_wildcard() {
+            true => bytes_max,
+            false => selector.as_str().len() + ANSWER_BYTES,
+        };
+        wanted.selectors.iter().map(bytes_of).fold(0, usize::saturating_add)
+    }
+
+    /// Counts the answer to a subscription if it has to wait for its topics' homes.
+    pub(crate) fn reserve_subscription(
+        &mut self,
+        socket: Socket,
+        session: SessionIndex,
+        bytes: usize,
+    ) {
+        if self.hub.awaits_topics(session) {
+            self.subscribing.add(socket, bytes);
+        }
+    }
+
+    /// Counts the answers to subscriptions no more once they are here.
+    pub(crate) fn release_subscriptions(&mut self, socket: Socket) {
+        if self.subscribing.of(socket) == 0 {
+            return;
+        }
+        let native = self.open_connection(socket).and_then(|open| open.state.native());
+        if native.is_some_and(|native| !self.hub.awaits_topics(native.session)) {
+            self.subscribing.forget(socket);
+        }
+    }
+
+    /// Sends a session's answers now, if its connection takes them.
+    pub(crate) fn send_answers(&mut self, session: SessionIndex) {
+        let (hub, mut wire) = self.hub_and_wire();
+        hub.send_answers(session, &mut wire);
+        let (told, broken) = wire.into_told_and_broken();
+        self.settle_wire(told, broken);
+    }
+
+    /// Whether a session's connection has room for an answer of so many bytes, if need be after it took others.
+    /// One answer always has, however large.
+    pub(crate) fn makes_room(&mut self, session: SessionIndex, bytes: usize) -> bool {
+        let bytes_max = self.config.limits.answers_bytes_max;
+        let has_room = |waiting: usize| waiting == 0 || waiting.saturating_add(bytes) <= bytes_max;
+        if has_room(self.hub.answers_bytes(session)) {
+            return true;
+        }
+        self.send_answers(session);
+        has_room(self.hub.answers_bytes(session))
+    }
+
+    /// Carries out commands of a session as far as its answers leave room; the rest waits.
+    pub(crate) fn carry_out_or_keep(&mut self, socket: Socket, mut commands: Commands) {
+        if self.inputs.has_received(socket) || !self.carry_out(socket, &mut commands) {
+            self.keep_commands(socket, commands);
+        }
+    }
+
+    /// Carries out commands; answers whether none is left.
+    pub(crate) fn carry_out(&mut self, socket: Socket, commands: &mut Commands) -> bool {
+        self.release_subscriptions(socket);
+        for _ in 0..COMMANDS_IN_A_ROW {
+            if commands.is_empty() {
+                return true;
+            }
+            let native = self.open_connection(socket).and_then(|open| open.state.native());
+            if native.is_none_or(|native| native.is_closing) {
+                return true;
+            }
+            if !self.has_room(socket) {
+                return false;
+            }
+            let Some(command) = commands.next(&self.config.limits) else { return true };
+            self.handle_command(socket, command);
+        }
+        commands.is_empty()
+    }
+
+    pub(crate) fn keep_commands(&mut self, socket: Socket, commands: Commands) {
+        if let Some(waiting) = self.go_on_later(socket) {
+            waiting.commands.push_back(commands);
+        }
+    }
+
+    /// Keeps what was received and not decoded.
+    pub(crate) fn keep_bytes(&mut self, socket: Socket, bytes: &[u8]) {
+        if !bytes.is_empty()
+            && let Some(waiting) = self.go_on_later(socket)
+        {
+            waiting.bytes.append(bytes);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What goes for a client by its address, and for one that presented no token yet.
+
+use std::sync::Arc;
+
+use engine::{Io, Socket};
+use model::{Code, Principal, Refusal};
+use protocol::http::RequestHead;
+
+use crate::addresses::{Counted, Network};
+use crate::connection::{Connection, State};
+use crate::poll::polled_index;
+use crate::shard::Shard;
+
+impl<I: Io> Shard<I> {
+    /// Where the counts of a request's client stand.
+    pub(crate) fn network_of(&self, socket: Socket, head: &RequestHead) -> Option<Network> {
+        let addresses = &self.access.addresses;
+        if addresses.may_be_vouched(head)
+            && let Some(peer) = self.io.peer_address(socket)
+        {
+            return addresses.vouched_by(peer, head);
+        }
+        self.network_on(socket)
+    }
+
+    /// Where the counts of the client on a connection stand.
+    pub(crate) fn network_on(&self, socket: Socket) -> Option<Network> {
+        let counted = match polled_index(socket) {
+            None => self.counted.get(socket.0 as usize).copied(),
+            Some(index) => match &self.polled.get(index)?.state {
+                State::Polled(polled) => polled.counted,
+                _ => None,
+            },
+        };
+        counted.map(|counted| self.access.addresses.of_counted(counted))
+    }
+
+    /// A connection is gone: it is counted no more.
+    pub(crate) fn end_counted(&mut self, socket: Socket, connection: &Connection) {
+        let counted = match &connection.state {
+            State::Polled(polled) => polled.counted,
+            _ => self.counted.take(socket.0 as usize),
+        };
+        if let Some(counted) = counted {
+            self.access.addresses.disconnect(counted);
+        }
+    }
+
+    /// Counts a request of a client.
+    ///
+    /// # Errors
+    /// It asks too often.
+    pub(crate) fn check_rate(&self, socket: Socket, head: &RequestHead) -> Result<(), Refusal> {
+        match self.network_of(socket, head) {
+            Some(network) => {
+                self.access.addresses.request(network, self.now.unix_ms, &self.config.limits)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Counts a session of a client.
+    ///
+    /// # Errors
+    /// It has as many connections as it may.
+    pub(crate) fn count(&self, network: Option<Network>) -> Result<Option<Counted>, Refusal> {
+        let connect = |network| self.access.addresses.connect(network, &self.config.limits);
+        network.map_or(Ok(None), connect)
+    }
+
+    /// Counts a connection that a proxy keeps for one client from now on.
+    ///
+    /// # Errors
+    /// The client has as many connections as it may.
+    pub(crate) fn count_connection(
+        &mut self,
+        socket: Socket,
+        network: Option<Network>,
+    ) -> Result<(), Refusal> {
+        if self.network_on(socket).is_some() {
+            return Ok(());
+        }
+        if let Some(counted) = self.count(network)? {
+            self.counted.put(socket.0 as usize, counted);
+        }
+        Ok(())
+    }
+
+    /// Who presents a token; wrong ones are counted.
+    ///
+    /// # Errors
+    /// It is wrong, or one is needed, or too many were wrong that came from the same address.
+    pub(crate) fn principal_of(
+        &self,
+        network: Option<Network>,
+        token: Option<&str>,
+    ) -> Result<Arc<Principal>, Refusal> {
+        if token.is_none() {
+            return self.access.principal(None);
+        }
+        self.count_failure(network, || self.access.principal(token))
+    }
+
+    /// Checks a token or a key, unless too many were wrong that came from the same address.
+    pub(crate) fn count_failure<T>(
+        &self,
+        network: Option<Network>,
+        check: impl FnOnce() -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let Some(network) = network else { return check() };
+        let addresses = &self.access.addresses;
+        addresses.check_failures(network, self.now.unix_ms, &self.config.limits)?;
+        let checked = check();
+        if checked.as_ref().is_err_and(|refusal| refusal.code == Code::BadToken) {
+            addresses.note_failure(network, self.now.unix_ms);
+        }
+        checked
+    }
+
+    /// Notes that a WebSocket has to present a token soon, if it has to.
+    pub(crate) fn expect_token(&mut self, socket: Socket, principal: &Principal) {
+        if !principal.is_nobody {
+            return;
+        }
+        let until = self.now.elapsed + self.config.limits.authenticate_ms;
+        if let Some(serial) = self.connection(socket).map(|open| open.serial) {
+            self.unauthenticated.push_back((socket, serial, until));
+        }
+    }
+
+    /// Closes the WebSockets that presented no token in time.
+    pub(crate) fn close_unauthenticated(&mut self) {
+        while let Some((socket, serial, _)) =
+            self.unauthenticated.pop_front_if(|(.., until)| *until <= self.now.elapsed)
+        {
+            let connection = self.open_connection(socket).filter(|open| open.serial == serial);
+            let native = connection.and_then(|open| open.state.native());
+            if native.is_some_and(|native| native.principal.is_nobody) {
+                let text = "closing: no token was presented within authenticate_ms, and access.anonymous is \
+                            \"none\"; present one in `Authorization: Bearer` or in `hello`";
+                let refusal = Refusal::new(Code::NotAuthenticated, text);
+                self.close_native(socket, &refusal, refusal.code.number());
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! ByteQueue that waits for a later turn: of connections whose answers must be taken first, and of those after which
+//! others have theirs.
+
+use std::collections::{HashMap, VecDeque};
+
+use engine::Socket;
+use model::{Limits, RandomState};
+use protocol::native::Batch;
+use protocol::native::binary::{self, Decoded};
+use protocol::websocket::Inbound;
+
+use crate::byte_queue::ByteQueue;
+
+/// Commands that were received together and are decoded one by one.
+#[derive(Debug)]
+pub(crate) enum Commands {
+    /// The rest of a binary message.
+    Records(ByteQueue),
+    /// The rest of a request's body.
+    Batch(Batch),
+}
+
+impl Commands {
+    /// Takes the next one.
+    pub(crate) fn next(&mut self, limits: &Limits) -> Option<Decoded> {
+        match self {
+            Self::Batch(batch) => batch.take(limits),
+            Self::Records(records) => {
+                let mut reading = binary::decode_commands(records.rest(), limits);
+                let decoded = reading.next()?;
+                let taken = records.len() - reading.rest().len();
+                records.take(taken);
+                Some(decoded)
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Batch(batch) => batch.bytes(),
+            Self::Records(records) => records.len(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Batch(batch) => batch.is_empty(),
+            Self::Records(records) => records.is_empty(),
+        }
+    }
+}
+
+/// Messages of sessions that are half-received, beside the connections: most sessions have none.
+#[derive(Debug, Default)]
+pub(crate) struct Inbounds(HashMap<Socket, Inbound, RandomState>);
+
+impl Inbounds {
+    /// Takes what a connection's next bytes belong to. The table of many is given back with the last of them.
+    pub(crate) fn take(&mut self, socket: Socket) -> Inbound {
+        let Some(inbound) = self.0.remove(&socket) else { return Inbound::default() };
+        if self.0.is_empty() && self.0.capacity() > KEPT_MAX {
+            self.0 = HashMap::default();
+        }
+        inbound
+    }
+
+    /// Keeps it, if more of it is to come.
+    pub(crate) fn keep(&mut self, socket: Socket, inbound: Inbound) {
+        if !inbound.is_empty() {
+            self.0.insert(socket, inbound);
+        }
+    }
+
+    pub(crate) fn get(&self, socket: Socket) -> Option<&Inbound> {
+        self.0.get(&socket)
+    }
+
+    pub(crate) fn get_mut(&mut self, socket: Socket) -> Option<&mut Inbound> {
+        self.0.get_mut(&socket)
+    }
+}
+
+/// Places of an empty table that are not worth giving back.
+const KEPT_MAX: usize = 64;
+
+/// What is known of the input of a connection that waits.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    serial: u32,
+    /// The socket may hold more than was received.
+    pub is_readable: bool,
+    /// What the socket holds ends: no further event will tell.
+    pub ends: bool,
+    /// Commands that were received and not carried out yet, in order.
+    pub commands: VecDeque<Commands>,
+    /// What was received after them and not decoded yet.
+    pub bytes: ByteQueue,
+}
+
+impl Waiting {
+    /// Which connection it is of.
+    pub(crate) fn serial(&self) -> u32 {
+        self.serial
+    }
+
+    /// Whether something was received that is not carried out yet.
+    pub(crate) fn has_received(&self) -> bool {
+        !self.commands.is_empty() || !self.bytes.is_empty()
+    }
+}
+
+/// The connections whose input goes on in a later turn, each once, in the order in which they have their turns.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingInputs {
+    order: VecDeque<(Socket, u32)>,
+    all: HashMap<Socket, Waiting, RandomState>,
+}
+
+impl WaitingInputs {
+    /// What is known of the input of the connection with this serial, which is to go on later.
+    pub(crate) fn add(&mut self, socket: Socket, serial: u32) -> &mut Waiting {
+        let waiting = self.all.entry(socket).or_default();
+        if waiting.serial != serial {
+            *waiting = Waiting { serial, ..Waiting::default() };
+            self.order.push_back((socket, serial));
+        }
+        waiting
+    }
+
+    /// Takes out the connection whose turn is next.
+    pub(crate) fn next(&mut self) -> Option<(Socket, Waiting)> {
+        loop {
+            let (socket, serial) = self.order.pop_front()?;
+            if self.all.get(&socket).is_some_and(|waiting| waiting.serial == serial) {
+                return self.all.remove(&socket).map(|waiting| (socket, waiting));
+            }
+        }
+    }
+
+    /// Puts back what was taken out and cannot go on yet.
+    pub(crate) fn put_back(&mut self, socket: Socket, waiting: Waiting) {
+        let Waiting { serial, is_readable, ends, commands, bytes } = waiting;
+        let known = self.add(socket, serial);
+        known.is_readable |= is_readable;
+        known.ends |= ends;
+        // What came meanwhile is the beginning of what was taken out.
+        known.commands.extend(commands);
+        if !bytes.is_empty() {
+            known.bytes = bytes;
+        }
+    }
+
+    /// Whether something of a connection was received that is not carried out yet.
+    pub(crate) fn has_received(&self, socket: Socket) -> bool {
+        self.all.get(&socket).is_some_and(Waiting::has_received)
+    }
+
+    /// How many bytes of commands wait for a session.
+    pub(crate) fn bytes_of_commands(&self, socket: Socket) -> usize {
+        let waiting = self.all.get(&socket);
+        waiting.map_or(0, |waiting| waiting.commands.iter().map(Commands::bytes).sum())
+    }
+
+    /// Forgets a connection that is gone.
+    pub(crate) fn forget(&mut self, socket: Socket) {
+        self.all.remove(&socket);
+    }
+
+    /// How many wait; some of them may be gone.
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// The connections that wait.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = Socket> {
+        self.order.iter().map(|(socket, _)| *socket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_waits_once_however_often_it_is_told() {
+        let mut inputs = WaitingInputs::default();
+        for turn in 0..100 {
+            inputs.add(Socket(7), 1).is_readable = true;
+            inputs.add(Socket(8), 2).ends |= turn == 50;
+        }
+        assert_eq!(inputs.len(), 2);
+        let (socket, waiting) = inputs.next().expect("the first");
+        assert_eq!((socket, waiting.is_readable, waiting.ends), (Socket(7), true, false));
+        inputs.put_back(socket, waiting);
+        let (socket, waiting) = inputs.next().expect("the second");
+        assert_eq!((socket, waiting.is_readable, waiting.ends), (Socket(8), false, true));
+        inputs.forget(Socket(7));
+        inputs.add(Socket(7), 3);
+        let (socket, waiting) = inputs.next().expect("the new one");
+        assert_eq!((socket, waiting.serial, waiting.is_readable), (Socket(7), 3, false));
+        assert!(inputs.next().is_none());
+    }
+}

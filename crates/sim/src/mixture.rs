@@ -1,0 +1,587 @@
+//! Runs with everything in them: readers of every manner over every carriage, repeated keys, requests, devices; on some
+//! nodes a disk that fails and processes that die, on the others short memory; and clocks that jump.
+//!
+//! What is not reached here is named in the crate's documentation.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backbone::StoreMail;
+use model::{
+    AckLevel, Command, CommandId, Draft, Event, Gap, GapReason, Limits, Payload, PayloadKind,
+    PolicyRule, Publish, SeededHashing, Selector, TopicName, TopicPolicy,
+};
+use server::{Config, ShardMail};
+
+use crate::asking::{Asks, Caller, DEVICES};
+use crate::carriage::{Carriage, Heard, SimSession, TOKEN};
+use crate::counts::Counts;
+use crate::disk::{Lie, SharedDisk, SimDisk, lock};
+use crate::network::Network;
+use crate::node::{Node, NodeDisk};
+use crate::random::Random;
+use crate::reader::{Reader, TOPICS_COUNT};
+use crate::rest::Rest;
+use crate::truth::{Truth, payload_of};
+
+const TOPICS: [&str; TOPICS_COUNT] = ["a", "a/b", "a/c", "b/b", "e"];
+const SELECTORS: [&str; 9] = ["a", "a/b", "a/c", "b/b", "e", "a/+", "a/#", "+/b", "b/#"];
+const APPLICATIONS: &str = "[[applications]]\nid = \"app\"\n[[applications.keys]]\nid = \"k\"\n\
+    key = \"application-key-0123\"\nroles = [\"device\"]\n";
+const EVERYTHING: &str = "publish = [\"#\"]\nsubscribe = [\"#\"]\nhandle = [\"#\"]\n";
+/// Publications of each topic that memory holds, of those on disk: few, so that resumes need the disk.
+const HELD: usize = 4;
+const READERS: usize = 6;
+const CALLERS: usize = 3;
+const MEMORY_BYTES_MAX: usize = 1 << 30;
+/// How far the wall clock jumps where keys outlive the process: less than they are remembered.
+const SKEW_ON_DISK: Duration = Duration::from_secs(60);
+const SKEW_IN_MEMORY: Duration = Duration::from_secs(100_000);
+/// A key is repeated within this time; it is remembered for longer.
+const REPEATED_WITHIN: Duration = Duration::from_secs(150);
+/// What a run checks at its end needs longer than any request may take.
+const REQUESTS_END: Duration = Duration::from_secs(4);
+
+/// The seeds that CI runs, and the steps of each.
+pub const CI_SEEDS: u64 = 600;
+/// Random events in a run.
+pub const CI_STEPS: usize = 1_500;
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MixtureOutcome {
+    /// How often each kind of event came about.
+    pub counts: Counts,
+    /// Shows all that happened: the same seed makes the same number.
+    pub digest: u64,
+}
+
+struct World {
+    random: Random,
+    node: Node,
+    disk: Option<SharedDisk>,
+    undelivered: Vec<(usize, StoreMail)>,
+    readers: Vec<Reader>,
+    callers: Vec<Caller>,
+    asks: Asks,
+    publisher: SimSession,
+    truth: Truth,
+    next: u64,
+    unanswered: BTreeSet<u64>,
+    refused: BTreeSet<u64>,
+    sent_at: BTreeMap<u64, Duration>,
+    history_count: u64,
+    was_short: bool,
+    is_disk_broken: bool,
+    counts: Counts,
+}
+
+/// Runs a node with `steps` random events, lets it come to rest, and checks what everybody was told.
+///
+/// # Panics
+/// With the rule that was broken; the same seed breaks it again.
+pub fn run_mixture(seed: u64, steps: usize) -> MixtureOutcome {
+    let _seeded = SeededHashing::begin(seed);
+    let mut world = World::new(seed);
+    for _ in 0..steps {
+        world.step();
+    }
+    world.come_to_rest();
+    world.check();
+    world.check_devices();
+    let digest = world.node.network.borrow().digest();
+    MixtureOutcome { counts: world.counts, digest }
+}
+
+/// The first seed below `end` in which a promise is broken, and which one.
+pub fn first_broken(end: u64, steps: usize) -> Option<(u64, String)> {
+    (0..end)
+        .find_map(|seed| Some((seed, catch_unwind(|| run_mixture(seed, steps)).err()?)))
+        .map(|(seed, broken)| (seed, text_of(&*broken)))
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    text.unwrap_or_default()
+}
+
+fn any_topic(random: &mut Random) -> TopicName {
+    TopicName::parse(TOPICS[random.below(TOPICS.len())], &Limits::default()).expect("valid")
+}
+
+fn config_of(random: &mut Random, is_durable: bool, history_count: usize) -> Config {
+    let limits = Limits {
+        recent_deliveries_max: 16 + random.below(300),
+        mailbox_len_max: 64 + random.below(300),
+        memory_bytes_max: MEMORY_BYTES_MAX,
+        ..Limits::default()
+    };
+    let kept = TopicPolicy { history_count, ..TopicPolicy::default() };
+    let policy = match is_durable {
+        true => TopicPolicy { ack: AckLevel::Disk, memory_count: HELD, ..kept },
+        false => kept,
+    };
+    let store = if is_durable { "[store]\npath = \"simulated\"\n" } else { "" };
+    let tokens = format!("[[access.tokens]]\ntoken = \"{TOKEN}\"\nname = \"sim\"\n{EVERYTHING}");
+    let text = format!("{APPLICATIONS}{tokens}{store}");
+    let config = server::config::parse(&text, "sim.toml").expect("valid");
+    let selector = Selector::parse("#", &limits).expect("valid");
+    // Before those of the server's own topics.
+    let policies = [PolicyRule { selector, policy }].into_iter().chain(config.policies).collect();
+    Config { limits, policies, ..config }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let is_durable = random.one_in(2);
+        let count = 1 + random.below(4);
+        let history_count = match (is_durable, random.one_in(2)) {
+            (false, true) => 2 + random.below(20),
+            _ => 1_000_000,
+        };
+        let config = Arc::new(config_of(&mut random, is_durable, history_count));
+        let disk = is_durable.then(|| SimDisk::with(Lie::None));
+        let on = disk.as_ref().map(|disk| NodeDisk { disk: Arc::clone(disk), held: HELD });
+        let mut node = Node::start(count, config, Network::new(count, seed), on);
+        node.clocks.skew = SKEW_ON_DISK / 2;
+        let readers = (0..READERS).map(|at| Reader::new(&mut random, at, is_durable)).collect();
+        let publisher = SimSession::open(&node.network, Carriage::WebSocket, 0, 0);
+        Self {
+            random,
+            node,
+            disk,
+            undelivered: Vec::new(),
+            readers,
+            callers: (0..CALLERS).map(Caller::new).collect(),
+            asks: Asks::default(),
+            publisher,
+            truth: Truth::default(),
+            next: 1,
+            unanswered: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            sent_at: BTreeMap::new(),
+            history_count: history_count as u64,
+            was_short: false,
+            is_disk_broken: false,
+            counts: Counts::default(),
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(40) {
+            0..=7 => self.publish(),
+            8 => self.repeat(),
+            9..=18 => self.turn(),
+            19..=21 => self.work(),
+            22..=27 => self.read(),
+            28 => self.connect_one(),
+            29 | 30 => self.change(),
+            31 => self.drop_one(),
+            32..=34 => {
+                self.act();
+                self.act();
+            }
+            35 => self.acknowledge(),
+            36 => self.lose_a_poll(),
+            37 if self.random.one_in(6) => self.jump(),
+            38 if self.random.one_in(8) => self.trouble(),
+            _ => self.read_callers(usize::MAX),
+        }
+    }
+
+    fn publish(&mut self) {
+        let number = self.next;
+        self.next += 1;
+        let topic = any_topic(&mut self.random);
+        self.truth.handle_sent(number, &topic);
+        self.sent_at.insert(number, self.node.clocks.elapsed);
+        self.send(number);
+        self.counts.note("publish");
+    }
+
+    fn send(&mut self, number: u64) {
+        let draft = Draft {
+            topic: self.truth.topic_of(number).clone(),
+            payload: Payload::new(PayloadKind::Json, &payload_of(number)),
+            idempotency_key: Some(format!("key-{number}").into()),
+            expected: None,
+        };
+        self.unanswered.insert(number);
+        let command = (CommandId(number), Command::Publish(Publish { draft }));
+        self.publisher.say(&self.node.network, &[command]);
+    }
+
+    /// Says again what was said before, answered or not.
+    fn repeat(&mut self) {
+        let number = self.next.saturating_sub(1 + self.random.below(40) as u64);
+        let Some(sent_at) = self.sent_at.get(&number) else { return };
+        if self.node.clocks.elapsed < *sent_at + REPEATED_WITHIN {
+            self.send(number);
+            self.counts.note("key repeated");
+        }
+    }
+
+    fn turn(&mut self) {
+        let shard = self.random.below(self.node.shards.len());
+        self.node.clocks.elapsed += Duration::from_micros(100);
+        self.node.turn(shard);
+    }
+
+    fn work(&mut self) {
+        let Some(disk) = &self.disk else { return };
+        let count = self.random.below(8);
+        self.undelivered.extend(lock(disk).work(count));
+        let waiting = std::mem::take(&mut self.undelivered);
+        let mut is_full = false;
+        for (shard, mail) in waiting {
+            // Once one waits, all wait behind it: mail keeps its order.
+            if is_full {
+                self.undelivered.push((shard, mail));
+                continue;
+            }
+            let sent = self.node.mailboxes[shard].send(ShardMail::Store(mail));
+            if let Err(ShardMail::Store(mail)) = sent {
+                is_full = true;
+                self.undelivered.push((shard, mail));
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let at = self.random.below(READERS);
+        let bytes_max = 1 + self.random.below(3_000);
+        self.read_of(at, bytes_max);
+        self.read_publisher();
+    }
+
+    fn read_of(&mut self, at: usize, bytes_max: usize) {
+        let reader = &mut self.readers[at];
+        reader.read(&self.node.network, bytes_max, &mut self.truth, &mut self.counts);
+        for gap in std::mem::take(&mut reader.gaps) {
+            self.check_gap(&gap);
+        }
+    }
+
+    /// A gap is told of what is gone from the topic's history, and of nothing else.
+    fn check_gap(&self, gap: &Gap) {
+        if gap.reason == GapReason::Epoch {
+            return;
+        }
+        assert!(self.disk.is_none(), "{gap:?}, and all of it is on disk");
+        let kept = if self.was_short { 1 } else { self.history_count };
+        let gone = self.truth.count_of(&gap.topic).saturating_sub(kept);
+        assert!(gap.to.get() <= gone, "{gap:?}, and only those up to {gone} are gone");
+    }
+
+    fn read_publisher(&mut self) {
+        for heard in self.publisher.read(&self.node.network, usize::MAX) {
+            match heard {
+                Heard::Event(Event::Published { id: Some(id), topic, position, .. }) => {
+                    self.truth.handle_place(id.0, &topic, position.sequence);
+                    self.unanswered.remove(&id.0);
+                    self.refused.remove(&id.0);
+                    self.counts.note("published");
+                }
+                Heard::Event(Event::Refused { id: Some(id), refusal }) => {
+                    assert!(refusal.code.number() < 4200, "{refusal}");
+                    self.refused.insert(id.0);
+                    self.counts.note("publication refused");
+                }
+                _ => {}
+            }
+        }
+        if self.publisher.is_over {
+            self.counts.note("publisher came anew");
+            self.open_publisher();
+        } else if !self.is_disk_broken && self.random.one_in(4) {
+            self.send_refused();
+        }
+    }
+
+    /// Comes anew. Whatever was not answered may have been kept or not: its key tells.
+    fn open_publisher(&mut self) {
+        let shard = self.random.below(self.node.shards.len());
+        let network = &self.node.network;
+        self.publisher = SimSession::open(network, Carriage::WebSocket, shard, shard);
+        self.refused.clear();
+        for number in self.unanswered.clone() {
+            self.send(number);
+        }
+    }
+
+    fn send_refused(&mut self) {
+        for number in std::mem::take(&mut self.refused) {
+            if self.unanswered.contains(&number) {
+                self.send(number);
+            }
+        }
+    }
+
+    fn read_callers(&mut self, bytes_max: usize) {
+        for caller in &mut self.callers {
+            caller.read(&self.node.network, bytes_max, &mut self.asks, &mut self.counts);
+        }
+    }
+
+    fn connect_one(&mut self) {
+        match self.random.one_in(3) {
+            true => {
+                let at = self.random.below(CALLERS);
+                self.connect_caller(at);
+            }
+            false => {
+                let at = self.random.below(READERS);
+                self.connect_reader(at);
+            }
+        }
+    }
+
+    fn open(&mut self, carriage: Carriage) -> SimSession {
+        let shards = self.node.shards.len();
+        let (shard, other) = (self.random.below(shards), self.random.below(shards));
+        self.counts.note(match carriage {
+            Carriage::WebSocket => "session over WebSocket",
+            Carriage::Stream => "session over a response that goes on",
+            Carriage::Poll => "session over polls",
+        });
+        SimSession::open(&self.node.network, carriage, shard, other)
+    }
+
+    fn connect_reader(&mut self, at: usize) {
+        if self.readers[at].session.is_none() {
+            let session = self.open(self.readers[at].manner.carriage);
+            self.readers[at].is_alone = self.node.shards.len() == 1;
+            let Self { node, truth, random, counts, .. } = self;
+            self.readers[at].connect(session, &node.network, truth, random, counts);
+        }
+    }
+
+    fn connect_caller(&mut self, at: usize) {
+        if self.callers[at].session.is_none() {
+            let carriages =
+                [Carriage::WebSocket, Carriage::WebSocket, Carriage::Stream, Carriage::Poll];
+            let carriage = carriages[self.random.below(4)];
+            let session = self.open(carriage);
+            self.callers[at].connect(session);
+        }
+    }
+
+    fn change(&mut self) {
+        let at = self.random.below(READERS);
+        let selector = SELECTORS[self.random.below(SELECTORS.len())];
+        let other = SELECTORS[self.random.below(SELECTORS.len())];
+        let Self { node, truth, random, counts, .. } = self;
+        self.readers[at].change(&node.network, selector, other, truth, random, counts);
+    }
+
+    fn drop_one(&mut self) {
+        let session = match self.random.one_in(3) {
+            true => &mut self.callers[self.random.below(CALLERS)].session,
+            false => &mut self.readers[self.random.below(READERS)].session,
+        };
+        if let Some(mut session) = session.take() {
+            session.drop_links(&self.node.network);
+            self.counts.note("connection dropped");
+        }
+    }
+
+    fn act(&mut self) {
+        let at = self.random.below(CALLERS);
+        let Self { node, asks, random, counts, .. } = self;
+        self.callers[at].act(&node.network, asks, random, counts);
+    }
+
+    fn acknowledge(&mut self) {
+        for reader in &mut self.readers {
+            reader.acknowledge(&self.node.network, &mut self.counts);
+        }
+    }
+
+    fn lose_a_poll(&mut self) {
+        let at = self.random.below(READERS);
+        if let Some(session) = &mut self.readers[at].session
+            && session.lose_poll(&self.node.network)
+        {
+            self.counts.note("answer to a poll lost");
+        }
+    }
+
+    /// Somebody sets the clock; or the machine slept, and everything is late at once.
+    fn jump(&mut self) {
+        if self.random.one_in(2) {
+            let skew_max = if self.disk.is_some() { SKEW_ON_DISK } else { SKEW_IN_MEMORY };
+            self.node.clocks.set(&mut self.random, skew_max);
+            self.counts.note("clock set");
+        } else {
+            self.node.clocks.elapsed += Duration::from_millis(self.random.below(5_000) as u64);
+            self.counts.note("machine slept");
+        }
+    }
+
+    fn trouble(&mut self) {
+        match &self.disk {
+            Some(disk) if !self.is_disk_broken && self.random.one_in(3) => {
+                lock(disk).fail();
+                self.is_disk_broken = true;
+                self.counts.note("disk failed");
+            }
+            Some(_) => self.kill(),
+            None => {
+                let percent = [0, 50, 85, 95, 100][self.random.below(5)];
+                self.node.memory.set_used((MEMORY_BYTES_MAX / 100 * percent + percent) as u64);
+                self.was_short |= percent >= 80;
+                self.counts.note("memory used otherwise");
+                if percent >= 80 {
+                    self.counts.note("memory short");
+                }
+            }
+        }
+    }
+
+    /// The process is gone, with everything that was only in memory; another one starts.
+    fn kill(&mut self) {
+        self.counts.note("kill");
+        if let Some(disk) = &self.disk {
+            lock(disk).crash(&mut self.random);
+        }
+        self.is_disk_broken = false;
+        self.undelivered.clear();
+        self.node.network.borrow_mut().cut_all();
+        self.readers.iter_mut().for_each(|reader| reader.session = None);
+        self.callers.iter_mut().for_each(|caller| caller.session = None);
+        self.asks = Asks::default();
+        self.node.clocks.elapsed += Duration::from_millis(10);
+        let count = 1 + self.random.below(4);
+        self.node.restart(count);
+        self.open_publisher();
+    }
+
+    fn come_to_rest(&mut self) {
+        self.node.memory.set_used(0);
+        if self.is_disk_broken {
+            self.kill();
+        }
+        self.rest();
+        self.callers.iter_mut().for_each(|caller| caller.answer_all(&self.node.network));
+        self.node.clocks.elapsed += REQUESTS_END;
+        self.rest();
+    }
+
+    fn rest(&mut self) {
+        let mut rest = Rest::default();
+        while !rest.is_over() {
+            (0..READERS).for_each(|at| self.connect_reader(at));
+            (0..CALLERS).for_each(|at| self.connect_caller(at));
+            self.node.clocks.elapsed += rest.pause();
+            let wait = self.node.turn_all();
+            self.work();
+            (0..READERS).for_each(|at| self.read_of(at, usize::MAX));
+            self.read_callers(usize::MAX);
+            self.read_publisher();
+            let is_quiet = self.node.network.borrow().is_quiet()
+                && self.undelivered.is_empty()
+                && self.refused.is_empty()
+                && self.disk.as_ref().is_none_or(|disk| lock(disk).is_idle());
+            rest.handle_round(wait, is_quiet);
+        }
+    }
+
+    fn check(&self) {
+        let abandoned = self.node.network.borrow().abandoned();
+        assert_eq!(abandoned, [0; 0], "held though their clients are gone");
+        assert!(self.unanswered.is_empty(), "never answered: {:?}", self.unanswered);
+        self.readers.iter().for_each(|reader| reader.check(&self.truth));
+        self.callers.iter().for_each(Caller::check);
+    }
+
+    /// Whoever was told that a device is attached to it is asked when the device is, and nobody else.
+    fn check_devices(&mut self) {
+        for device in DEVICES {
+            let has_it = |caller: &Caller| caller.attached.iter().any(|known| **known == *device);
+            let having: Vec<usize> = (0..CALLERS).filter(|at| has_it(&self.callers[*at])).collect();
+            assert!(having.len() <= 1, "{device} is attached to {having:?} at a time");
+            let Self { node, asks, counts, .. } = self;
+            self.callers[0].ask_device(&node.network, asks, device, 2_000, counts);
+            for _ in 0..20 {
+                self.node.turn_all();
+                self.work();
+                self.read_callers(usize::MAX);
+                self.callers.iter_mut().for_each(|caller| caller.answer_all(&self.node.network));
+            }
+            let told = self.callers[0].told_by_device;
+            let is_right = match (having.first(), &told) {
+                (Some(at), Some(Ok(by))) => at == by,
+                // It may be attached still to a session that is polled no more, until that is missed.
+                (None, None | Some(Err(_))) => true,
+                _ => false,
+            };
+            assert!(is_right, "{device} is attached to {having:?}, and the answer is {told:?}");
+            self.counts.note("device asked at rest");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of them comes about, or it is not tested here.
+    const KINDS: [&str; 36] = [
+        "acknowledge",
+        "acknowledged",
+        "answer to a poll lost",
+        "answers of all",
+        "attach or detach",
+        "attached",
+        "clock set",
+        "connection dropped",
+        "device asked at rest",
+        "device taken over",
+        "disk failed",
+        "gap: epoch",
+        "gap: history",
+        "handle or unhandle",
+        "key repeated",
+        "kill",
+        "machine slept",
+        "memory short",
+        "position beyond the head",
+        "publication read",
+        "publication refused",
+        "reader refused",
+        "request",
+        "request never answered",
+        "request refused",
+        "request to a device",
+        "response",
+        "response to a repeated key",
+        "session ended",
+        "session over WebSocket",
+        "session over a response that goes on",
+        "session over polls",
+        "subscribe",
+        "subscribe and unsubscribe in one go",
+        "subscription merged",
+        "unsubscribe",
+    ];
+
+    #[test]
+    fn seeds_keep_every_promise_and_reach_every_kind_of_event() {
+        let (mut sum, mut broken) = (Counts::default(), Vec::new());
+        for seed in 0..CI_SEEDS {
+            match catch_unwind(|| run_mixture(seed, CI_STEPS)) {
+                Ok(outcome) => sum.add(&outcome.counts),
+                Err(panic) => broken.push((seed, text_of(&*panic))),
+            }
+        }
+        println!("{sum}");
+        assert!(broken.is_empty(), "{broken:#?}");
+        let missing: Vec<_> = KINDS.iter().filter(|kind| sum.of(kind) < 20).collect();
+        assert!(missing.is_empty(), "not often enough: {missing:?} in\n{sum}");
+    }
+}

@@ -1,0 +1,95 @@
+//! What is true of a run: what was sent, and where the server said that it is kept.
+
+use std::collections::BTreeMap;
+
+use model::{Sequence, TopicName};
+
+/// The member of the payload that filters ask for has so many values.
+pub(crate) const COLOURS: u64 = 3;
+
+/// A publication that was sent.
+#[derive(Clone, Debug)]
+struct Sent {
+    topic: TopicName,
+    /// Where it is, once anybody was told.
+    at: Option<Sequence>,
+}
+
+/// Everything that was sent, by number, and what is at each place.
+#[derive(Debug, Default)]
+pub(crate) struct Truth {
+    sent: BTreeMap<u64, Sent>,
+    at: BTreeMap<(TopicName, Sequence), u64>,
+    counts: BTreeMap<TopicName, u64>,
+    heads: BTreeMap<TopicName, Sequence>,
+}
+
+/// What publication `number` says.
+pub(crate) fn payload_of(number: u64) -> Vec<u8> {
+    let padding = "x".repeat((number * 37 % 200) as usize);
+    format!("{{\"n\":{number},\"k\":{},\"x\":\"{padding}\"}}", colour_of(number)).into()
+}
+
+fn colour_of(number: u64) -> u64 {
+    number * 7 / 5 % COLOURS
+}
+
+impl Truth {
+    /// Notes a publication that is about to be sent for the first time.
+    pub fn handle_sent(&mut self, number: u64, topic: &TopicName) {
+        self.sent.insert(number, Sent { topic: topic.clone(), at: None });
+        *self.counts.entry(topic.clone()).or_default() += 1;
+    }
+
+    /// How many were sent to a topic: its head is not beyond that.
+    pub fn count_of(&self, topic: &TopicName) -> u64 {
+        self.counts.get(topic).copied().unwrap_or(0)
+    }
+
+    /// The newest sequence of a topic that anybody was told.
+    pub fn head_of(&self, topic: &TopicName) -> Sequence {
+        self.heads.get(topic).copied().unwrap_or(Sequence::START)
+    }
+
+    /// The topic of a publication.
+    pub fn topic_of(&self, number: u64) -> &TopicName {
+        &self.sent[&number].topic
+    }
+
+    /// The topics of which anything was told.
+    pub fn topics(&self) -> impl Iterator<Item = (&TopicName, Sequence)> {
+        self.heads.iter().map(|(topic, head)| (topic, *head))
+    }
+
+    /// Hears where a publication is.
+    ///
+    /// # Panics
+    /// It was somewhere else before, or something else was there.
+    pub fn handle_place(&mut self, number: u64, topic: &TopicName, sequence: Sequence) {
+        let known = self.sent.get_mut(&number).unwrap_or_else(|| panic!("nobody sent {number}"));
+        assert_eq!(known.topic, *topic, "{number} was told under another name");
+        let at = *known.at.get_or_insert(sequence);
+        assert_eq!(at, sequence, "{number} of {topic} is kept twice");
+        let there = *self.at.entry((topic.clone(), sequence)).or_insert(number);
+        assert_eq!(there, number, "{topic} has two publications at {sequence}");
+        let head = self.heads.entry(topic.clone()).or_insert(sequence);
+        *head = (*head).max(sequence);
+    }
+
+    /// The same of a publication that was read.
+    pub fn handle_read(&mut self, topic: &TopicName, sequence: Sequence, payload: &[u8]) {
+        let text = std::str::from_utf8(payload).unwrap_or_default();
+        let number = text.strip_prefix("{\"n\":").and_then(|rest| rest.split(',').next());
+        let number: Option<u64> = number.and_then(|number| number.parse().ok());
+        let number = number.unwrap_or_else(|| panic!("{topic} {sequence}: nobody sent {text}"));
+        assert_eq!(payload, payload_of(number), "{topic} {sequence} was changed");
+        self.handle_place(number, topic, sequence);
+    }
+
+    /// Whether a filter for this colour accepts what is at a place.
+    pub fn is_of_colour(&self, topic: &TopicName, sequence: Sequence, colour: u64) -> bool {
+        let number = self.at.get(&(topic.clone(), sequence));
+        let number = number.unwrap_or_else(|| panic!("nobody knows what is at {topic} {sequence}"));
+        colour_of(*number) == colour
+    }
+}

@@ -1,0 +1,554 @@
+//! Single connections of a simulated node: the clock and the network do what each test says, so that what must
+//! take long takes no time, and what must come together does.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use admin::{Question, ShardCounters};
+use model::{Command, Limits};
+use protocol::native::json;
+use protocol::websocket::{Opcode, encode_masked};
+use server::ShardMail;
+use tidegate_sim::Network;
+use tokio::sync::oneshot;
+
+/// A node without a network that tears, and what a test does with it.
+struct Node(tidegate_sim::Node);
+
+impl Deref for Node {
+    type Target = tidegate_sim::Node;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Node {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl Node {
+    fn start(count: usize, config: &str) -> Self {
+        let config = Arc::new(server::config::parse(config, "test.toml").expect("valid"));
+        Self(tidegate_sim::Node::start(count, config, Network::untorn(count), None))
+    }
+
+    /// Lets so much time pass, a sweep's worth at a time.
+    fn pass(&mut self, time: Duration) {
+        let until = self.clocks.elapsed + time;
+        while self.clocks.elapsed < until {
+            let left = until - self.clocks.elapsed;
+            self.clocks.elapsed += left.min(Duration::from_millis(500));
+            self.turn();
+        }
+    }
+
+    fn turn(&mut self) {
+        self.turn_all();
+    }
+
+    fn turns(&mut self, count: usize) {
+        (0..count).for_each(|_| self.turn());
+    }
+
+    /// What all shards counted; of the answers that waited for one connection the most.
+    fn counters(&mut self) -> ShardCounters {
+        let mut sum = ShardCounters::default();
+        for shard in 0..self.mailboxes.len() {
+            let (answer, mut counted) = oneshot::channel();
+            let question = ShardMail::Question(Question::Counters { answer });
+            assert!(self.mailboxes[shard].send(question).is_ok(), "a mailbox with room");
+            self.turn();
+            let counted = counted.try_recv().expect("answered in one turn");
+            let peak = sum.answers_bytes_peak.max(counted.answers_bytes_peak);
+            sum.add(&counted);
+            sum.answers_bytes_peak = peak;
+        }
+        sum
+    }
+
+    fn connect(&mut self) -> u32 {
+        self.network.borrow_mut().connect(0)
+    }
+
+    fn send(&mut self, link: u32, bytes: &[u8]) {
+        self.network.borrow_mut().send(link, bytes);
+    }
+
+    fn receive(&mut self, link: u32) -> String {
+        let bytes = self.network.borrow_mut().receive(link, usize::MAX);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn is_held(&self, link: u32) -> bool {
+        self.network.borrow().is_open(link) || self.network.borrow().abandoned().contains(&link)
+    }
+}
+
+const HANDSHAKE: &[u8] = b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+    Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+fn frame(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_masked(Opcode::Text, text.as_bytes(), [0; 4], &mut out);
+    out
+}
+
+#[test]
+fn data_and_the_end_of_a_connection_that_come_together_end_the_session() {
+    let mut node = Node::start(1, "");
+    let link = node.connect();
+    node.send(link, HANDSHAKE);
+    node.turn();
+    assert!(node.receive(link).starts_with("HTTP/1.1 101"));
+    node.send(link, &frame(r#"{"type":"ping"}"#));
+    node.network.borrow_mut().drop_link(link);
+    node.turn();
+    assert!(!node.is_held(link), "nothing will tell of the end again");
+}
+
+#[test]
+fn a_client_that_left_while_its_input_waits_is_let_go_of() {
+    let mut node = node_with_content(1);
+    let row = r#"{"id":N,"type":"history","topic":"a"}"#;
+    for carriage in [Carriage::Frames, Carriage::Records] {
+        let session = Session::open(&mut node, carriage);
+        session.say(&mut node, &commands_of(row, 2_000));
+        node.turns(10);
+        assert_eq!(node.counters().inputs_waiting, 1, "its answers are not taken");
+        node.network.borrow_mut().drop_link(session.link);
+        node.turn();
+        assert!(!node.is_held(session.link), "{carriage:?}: it waits for somebody who is gone");
+        node.turn();
+        assert_eq!(node.counters().inputs_waiting, 0);
+    }
+}
+
+#[test]
+fn a_request_after_a_long_rest_may_come_in_two_pieces() {
+    let config = "[limits]\nrequest_ms = 10000\nkeep_alive_ms = 60000";
+    let mut node = Node::start(1, config);
+    let link = node.connect();
+    let ping =
+        "POST /v1/request?topic=$server/ping HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n1234";
+    node.send(link, ping.as_bytes());
+    node.turn();
+    assert!(node.receive(link).starts_with("HTTP/1.1 200"));
+    node.pass(Duration::from_secs(30));
+    let (first, second) = ping.split_at(20);
+    node.send(link, first.as_bytes());
+    node.pass(Duration::from_secs(5));
+    node.send(link, second.as_bytes());
+    node.pass(Duration::from_secs(1));
+    assert!(node.receive(link).starts_with("HTTP/1.1 200"));
+    // The limit holds all the same.
+    node.send(link, first.as_bytes());
+    node.pass(Duration::from_secs(13));
+    assert!(node.receive(link).starts_with("HTTP/1.1 408"));
+    assert!(!node.is_held(link));
+}
+
+#[test]
+fn strangers_are_counted_by_the_address_of_their_connection_on_all_shards_together() {
+    let config = "[limits]\nconnections_per_address_max = 2";
+    let mut node = Node::start(2, config);
+    let (one, other) = ([203, 0, 113, 5].into(), [203, 0, 113, 6].into());
+    let connect = |node: &mut Node, shard, address| {
+        let link = node.network.borrow_mut().connect_from(shard, address);
+        node.turn();
+        link
+    };
+    let links = [connect(&mut node, 0, one), connect(&mut node, 1, one)];
+    let refused = connect(&mut node, 1, one);
+    let answer = node.receive(refused);
+    assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("4113"), "{answer}");
+    assert!(!node.is_held(refused));
+    let others = [connect(&mut node, 0, other), connect(&mut node, 1, [127, 0, 0, 1].into())];
+    assert!(links.iter().chain(&others).all(|link| node.is_held(*link)));
+    node.network.borrow_mut().drop_link(links[0]);
+    node.send(links[0], b"");
+    node.turn();
+    let again = connect(&mut node, 1, one);
+    assert!(node.is_held(again), "one went");
+}
+
+#[test]
+fn a_websocket_that_presents_no_token_is_closed_when_its_time_is_up_and_not_before() {
+    let config = "[access]\nanonymous = \"none\"\n[limits]\nauthenticate_ms = 10000";
+    let mut node = Node::start(1, config);
+    let link = node.connect();
+    node.send(link, HANDSHAKE);
+    node.turn();
+    assert!(node.receive(link).starts_with("HTTP/1.1 101"));
+    node.send(link, &frame(r#"{"type":"ping"}"#));
+    node.pass(Duration::from_secs(9));
+    assert!(node.receive(link).contains("pong") && node.is_held(link));
+    node.pass(Duration::from_secs(3));
+    assert!(node.receive(link).contains("4305") && !node.is_held(link));
+}
+
+/// How commands travel together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Carriage {
+    /// Each a text frame of its own, all in one write.
+    Frames,
+    /// Control records of one binary message.
+    Records,
+    /// The body of one request, for a session whose response goes on.
+    Stream,
+    /// The same for one that is polled.
+    Poll,
+}
+
+const CARRIAGES: [Carriage; 4] =
+    [Carriage::Frames, Carriage::Records, Carriage::Stream, Carriage::Poll];
+
+fn post(target: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}").into()
+}
+
+/// A session over some carriage.
+struct Session {
+    carriage: Carriage,
+    link: u32,
+    key: String,
+}
+
+impl Session {
+    fn open(node: &mut Node, carriage: Carriage) -> Self {
+        let link = node.connect();
+        let opening = match carriage {
+            Carriage::Frames => HANDSHAKE.to_vec(),
+            Carriage::Records => {
+                let text = String::from_utf8_lossy(HANDSHAKE).into_owned();
+                let offer = "\r\nSec-WebSocket-Protocol: tidegate.v1\r\n\r\n";
+                text.replace("\r\n\r\n", offer).into()
+            }
+            Carriage::Stream => post("/v1/stream", ""),
+            Carriage::Poll => post("/v1/poll", ""),
+        };
+        node.send(link, &opening);
+        node.turns(4);
+        let answer = node.receive(link);
+        let key = answer.split_once("\"key\":\"").and_then(|(_, rest)| rest.split_once('"'));
+        let key = key.map_or_else(String::new, |(key, _)| key.to_owned());
+        assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
+        Self { carriage, link, key }
+    }
+
+    /// Sends commands together.
+    fn say(&self, node: &mut Node, commands: &[String]) {
+        match self.carriage {
+            Carriage::Frames => {
+                let frames: Vec<u8> = commands.iter().flat_map(|command| frame(command)).collect();
+                node.send(self.link, &frames);
+            }
+            Carriage::Records => {
+                let mut message = Vec::new();
+                for command in commands {
+                    assert!(command.len() < 1 << 14);
+                    let len = command.len();
+                    message.extend([0, len as u8 | 0x80, (len >> 7) as u8]);
+                    message.extend_from_slice(command.as_bytes());
+                }
+                let mut bytes = Vec::new();
+                encode_masked(Opcode::Binary, &message, [0; 4], &mut bytes);
+                node.send(self.link, &bytes);
+            }
+            Carriage::Stream | Carriage::Poll => {
+                let link = node.connect();
+                let target = format!("/v1/commands?session={}", self.key);
+                node.send(link, &post(&target, &commands.join("\n")));
+                node.turns(4);
+                let answer = node.receive(link);
+                assert!(
+                    answer.contains(&format!("{{\"accepted\":{}}}", commands.len())),
+                    "{answer}"
+                );
+            }
+        }
+    }
+
+    /// Reads all there is; for one that is polled, polls.
+    fn read(&self, node: &mut Node, batch: u64) -> String {
+        if self.carriage != Carriage::Poll {
+            return node.receive(self.link);
+        }
+        let link = node.connect();
+        let target = format!("/v1/poll?session={}&batch={batch}", self.key);
+        node.send(link, &post(&target, ""));
+        let mut answer = String::new();
+        for _ in 0..3_000 {
+            node.turn();
+            answer += &node.receive(link);
+            if answer.ends_with("}\n") {
+                break;
+            }
+        }
+        answer
+    }
+}
+
+/// Which command it is. Whoever adds one adds it here, counts it, and gives it a row.
+fn number_of(command: &Command) -> usize {
+    match command {
+        Command::Hello(_) => 0,
+        Command::Subscribe(_) => 1,
+        Command::Unsubscribe(_) => 2,
+        Command::Publish(_) => 3,
+        Command::History(_) => 4,
+        Command::Acknowledge(_) => 5,
+        Command::Handle(_) => 6,
+        Command::Unhandle(_) => 7,
+        Command::Request(_) => 8,
+        Command::Respond(_) => 9,
+        Command::Attach(_) => 10,
+        Command::Detach(_) => 11,
+        Command::Close => 12,
+        Command::Ping => 13,
+    }
+}
+
+const COMMANDS: usize = 14;
+
+/// Every command at its most expensive; `N` is replaced by the number of the command.
+const ROWS: &[&str] = &[
+    r#"{"id":N,"type":"hello","client":"x"}"#,
+    r#"{"id":N,"type":"subscribe","topic":"s/N"}"#,
+    r#"{"id":N,"type":"subscribe","topic":"many/#","from":"now"}"#,
+    r#"{"id":N,"type":"subscribe","topic":"+/N"}"#,
+    r#"{"id":N,"type":"unsubscribe","topic":"never/subscribed/N"}"#,
+    r#"{"id":N,"type":"publish","topic":"p/N","data":1}"#,
+    r#"{"id":N,"type":"publish","topic":"p","data":1,"expect":77}"#,
+    r#"{"id":N,"type":"history","topic":"a"}"#,
+    r#"{"id":N,"type":"history","topic":"b","last":1}"#,
+    r#"{"id":N,"type":"history","topic":"c"}"#,
+    r#"{"id":N,"type":"acknowledge","name":"n","positions":{"a":{"epoch":"e","sequence":1}}}"#,
+    r#"{"id":N,"type":"handle","topic":"h/N"}"#,
+    r#"{"id":N,"type":"unhandle","topic":"never/handled/N"}"#,
+    r#"{"id":N,"type":"request","topic":"r","data":1,"key":"k"}"#,
+    r#"{"id":N,"type":"request","topic":"r","data":1,"key":"k","timeout_ms":100000}"#,
+    r#"{"id":N,"type":"request","topic":"nobody","data":1}"#,
+    r#"{"id":N,"type":"respond","request":N,"data":1}"#,
+    r#"{"id":N,"type":"attach","device":"app/dN","authorization":"Bearer wrong"}"#,
+    r#"{"id":N,"type":"detach","device":"app/dN"}"#,
+    r#"{"id":N,"type":"close"}"#,
+    r#"{"id":N,"type":"ping"}"#,
+];
+
+fn commands_of(row: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| row.replace('N', &(number + 100).to_string())).collect()
+}
+
+/// A node with a history of 200 kB, another of control characters, that take six times as much in JSON, 500 topics under one pattern, and a handler whose answer of 100 kB is remembered.
+fn node_with_content(shards: usize) -> Node {
+    let limits =
+        "[limits]\nmemory_bytes_max = 0\n[[topics]]\nselector = \"+\"\nhistory_count = 20\n";
+    let mut node = Node::start(shards, limits);
+    let publisher = Session::open(&mut node, Carriage::Frames);
+    let history = [("a", "x"), ("c", "\\u0001")].into_iter().flat_map(|(topic, character)| {
+        let text = character.repeat(10_000);
+        let command = format!(r#"{{"type":"publish","topic":"{topic}","text":"{text}"}}"#);
+        std::iter::repeat_n(command, 20)
+    });
+    let many = (0..500).map(|at| format!(r#"{{"type":"publish","topic":"many/{at}","data":1}}"#));
+    let commands: Vec<String> = history.chain(many).collect();
+    publisher.say(&mut node, &commands);
+    let large = format!(r#"{{"type":"publish","topic":"b","text":"{}"}}"#, "y".repeat(900_000));
+    publisher.say(&mut node, &[large]);
+    let handler = Session::open(&mut node, Carriage::Frames);
+    handler.say(&mut node, &[r#"{"id":1,"type":"handle","topic":"r"}"#.into()]);
+    node.turns(10);
+    node.receive(handler.link);
+    publisher
+        .say(&mut node, &[r#"{"id":1,"type":"request","topic":"r","data":1,"key":"k"}"#.into()]);
+    node.turns(10);
+    let asked = node.receive(handler.link);
+    let number = asked.split_once("\"request\":").and_then(|(_, rest)| rest.split_once(','));
+    let (number, _) = number.expect("a request");
+    let answer =
+        format!(r#"{{"type":"respond","request":{number},"text":"{}"}}"#, "z".repeat(100_000));
+    handler.say(&mut node, &[answer]);
+    let mut told = String::new();
+    for _ in 0..2_000 {
+        node.turn();
+        told += &node.receive(publisher.link);
+        if told.contains("\"response\"") && told.ends_with('}') {
+            break;
+        }
+    }
+    assert!(told.contains("\"response\""), "{told}");
+    node
+}
+
+#[test]
+fn work_and_answers_are_bounded_for_every_command() {
+    let limits = Limits::default();
+    let mut numbers: Vec<usize> = Vec::new();
+    for row in ROWS {
+        let text = &commands_of(row, 1)[0];
+        let (_, command) = json::decode_command(text, &limits).expect("a valid row");
+        numbers.push(number_of(&command));
+    }
+    numbers.dedup();
+    assert_eq!(numbers, (0..COMMANDS).collect::<Vec<_>>(), "each command has rows");
+    let mut broken = Vec::new();
+    for shards in [1, 3] {
+        for carriage in CARRIAGES {
+            for count in [2_000, 4_000] {
+                for row in ROWS {
+                    let mut node = node_with_content(shards);
+                    let wrong = check_unread(&mut node, carriage, row, count);
+                    broken.extend(wrong.map(|wrong| format!("{shards} shards, {wrong}")));
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The bytes of answers that may wait for one connection after so many commands of a row.
+fn bytes_max_of(row: &str, count: usize) -> usize {
+    let limits = Limits::default();
+    // A publication that alone is larger than the bound is told all the same.
+    let one = if row.contains("\"b\"") { 900_000 } else { 0 };
+    // A page has no more once it is full: the last publication may go beyond, here one of 10,000 escapes.
+    let last = if row.contains("\"c\"") { 60_000 } else { 0 };
+    // Requests are bounded by their number: the refusals of all that are under way may come at once.
+    let is_request = row.contains("\"type\":\"request\"");
+    let refused = if is_request { count.min(limits.requests_per_session_max) } else { 0 };
+    limits.answers_bytes_max.max(one) + last + (16 << 10) + refused * 320
+}
+
+/// What is wrong with what waits for a connection that reads nothing of what its commands are answered.
+fn check_unread(node: &mut Node, carriage: Carriage, row: &str, count: usize) -> Option<String> {
+    let before = node.counters();
+    let session = Session::open(node, carriage);
+    session.say(node, &commands_of(row, count));
+    node.turns(30);
+    let counters = node.counters();
+    // Each command was carried out once at most: there is nothing else that could have been done.
+    let commands = counters.commands - before.commands;
+    let peak = counters.answers_bytes_peak;
+    let is_right = peak <= bytes_max_of(row, count) as u64 && commands <= count as u64 + 2;
+    (!is_right).then(|| {
+        format!("{carriage:?}, {count} of {row}: {commands} commands, {peak} bytes waited")
+    })
+}
+
+/// The ids of the answers in what a session was told, in order.
+fn ids_of(told: &str) -> Vec<u64> {
+    let ids = told.split("\"id\":").skip(1);
+    ids.filter_map(|rest| rest.split(|it: char| !it.is_ascii_digit()).next()?.parse().ok())
+        .collect()
+}
+
+#[test]
+fn commands_that_waited_are_all_carried_out_in_order_once_their_answers_are_read() {
+    let rows = [
+        r#"{"id":N,"type":"history","topic":"a","last":3}"#,
+        r#"{"id":N,"type":"request","topic":"$server/ping","text":"0123456789"}"#,
+        r#"{"id":N,"type":"subscribe","topic":"many/#","from":"now"}"#,
+    ];
+    for shards in [1, 3] {
+        for carriage in CARRIAGES {
+            for row in rows {
+                let mut node = node_with_content(shards);
+                let session = Session::open(&mut node, carriage);
+                const COUNT: usize = 60;
+                session.say(&mut node, &commands_of(row, COUNT));
+                node.turns(10);
+                let (mut told, mut batch) = (String::new(), 1);
+                let last = (COUNT - 1 + 100) as u64;
+                for _ in 0..100_000 {
+                    if ids_of(&told).last() == Some(&last) {
+                        break;
+                    }
+                    node.turn();
+                    told += &session.read(&mut node, batch);
+                    batch += 1;
+                }
+                let expected: Vec<u64> = (100..=last).collect();
+                assert_eq!(ids_of(&told), expected, "{shards} shards, {carriage:?}, {row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_for_one_websocket_is_used_up_also_where_the_clock_is_set_back() {
+    let config = "[[applications]]\nid = \"meters\"\n\
+                  [[applications.keys]]\nid = \"k1\"\nkey = \"application-key-0123\"\nroles = [\"application\"]\n";
+    let mut node = Node::start(1, config);
+    node.clocks.skew = Duration::from_secs(1_000_000);
+    let ask = |node: &mut Node, request: &str| {
+        let link = node.connect();
+        node.send(link, request.as_bytes());
+        node.turns(5);
+        node.receive(link)
+    };
+    let answer = ask(
+        &mut node,
+        "POST /v1/devices/d1/key?application=meters HTTP/1.1\r\nHost: localhost\r\n\
+         Authorization: Bearer application-key-0123\r\nContent-Length: 0\r\n\r\n",
+    );
+    let key = answer.split("\"key\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    let key = key.unwrap_or_else(|| panic!("no key in {answer}"));
+    let open = format!(
+        "GET /v1/devices/d1/ws?application=meters&key={key} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+         Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    let first = ask(&mut node, &open);
+    assert!(!first.contains(" 401 "), "the key is good once: {first}");
+    node.clocks.skew -= Duration::from_secs(300);
+    let again = ask(&mut node, &open);
+    assert!(again.starts_with("HTTP/1.1 401 "), "{again}");
+}
+
+#[test]
+fn a_message_that_trickles_in_is_cut_and_one_that_makes_it_in_time_is_not() {
+    let mut node = Node::start(1, "[limits]\nmessage_ms = 20000");
+    let link = node.connect();
+    node.send(link, HANDSHAKE);
+    node.turn();
+    let ping = frame(r#"{"type":"ping"}"#);
+    for (at, seconds) in [(0, 15), (1, 60)] {
+        let (first, rest) = ping.split_at(5);
+        node.send(link, first);
+        node.pass(Duration::from_secs(seconds));
+        // A byte now and then is a sign of life, not a message.
+        node.send(link, &rest[..1]);
+        node.pass(Duration::from_secs(1));
+        node.send(link, &rest[1..]);
+        node.pass(Duration::from_secs(1));
+        let told = node.receive(link);
+        assert_eq!(told.contains("pong"), at == 0, "{told}");
+        assert_eq!(told.contains("4211"), at == 1, "{told}");
+    }
+    assert!(!node.is_held(link));
+}
+
+#[test]
+fn an_answer_that_is_taken_too_slowly_ends() {
+    let mut node = Node::start(1, "[limits]\nanswer_ms = 20000");
+    let body = "x".repeat(10_000);
+    let request = format!(
+        "POST /v1/request?topic=$server/ping HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let (quick, slow) = (node.connect(), node.connect());
+    node.send(quick, request.as_bytes());
+    node.send(slow, request.as_bytes());
+    let mut taken = 0;
+    for _ in 0..30 {
+        node.pass(Duration::from_secs(1));
+        taken += node.receive(quick).len();
+        let _ = node.network.borrow_mut().receive(slow, 100);
+    }
+    assert!(taken > body.len() && node.is_held(quick), "{taken} bytes of the answer");
+    assert!(!node.is_held(slow), "it has had {} s", node.clocks.elapsed.as_secs());
+}

@@ -1,0 +1,36 @@
+//! Faults that were once in the server are planted again, one at a time, and each is found by the seeds that CI runs.
+
+use model::planted::Fault;
+use tidegate_sim::{CI_SEEDS, CI_STEPS, first_broken};
+
+const FAULTS: [Fault; 5] = [
+    Fault::KeysEndWithTheProcess,
+    Fault::KeysByTheWallClock,
+    Fault::RepeatsOfWhatFailed,
+    Fault::EndsUnheard,
+    Fault::AcknowledgedAlone,
+];
+
+/// Whether a fault that is planted is found; says after how many seeds, and how.
+fn is_found(fault: &str) -> bool {
+    match first_broken(CI_SEEDS, CI_STEPS) {
+        Some((seed, text)) => println!("{fault}: found after {} seeds: {text}", seed + 1),
+        None => {
+            println!("{fault}: not found within {CI_SEEDS} seeds");
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn each_fault_is_found_by_the_seeds_that_ci_runs() {
+    let mut missed = Vec::new();
+    for fault in FAULTS {
+        model::planted::plant(Some(fault));
+        let name = format!("{fault:?}");
+        missed.extend((!is_found(&name)).then_some(name));
+        model::planted::plant(None);
+    }
+    assert!(missed.is_empty(), "not found within {CI_SEEDS} seeds: {missed:?}");
+}

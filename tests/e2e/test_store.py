@@ -1,0 +1,186 @@
+"""`tidegate store`, and stores of programs before this one."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import tarfile
+import urllib.request
+
+from websockets.sync.client import connect
+
+from test_named import PROGRAM, Server, free_port, until
+
+CONFIG = '[store]\npath = "{path}"\n[[topics]]\nselector = "d/#"\nack = "disk"\nhistory_count = 100\n'
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+
+
+def store(*words):
+    return subprocess.run([PROGRAM, "store", *words], capture_output=True, text=True, timeout=60)
+
+
+def publish(server, **publication):
+    body = json.dumps(publication).encode()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.port}/v1/publish", body, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+def test_a_store_of_format_1_opens_resumes_and_is_extended(tmp_path):
+    """Made by the program before formats had numbers: 130 publications of d/a, 120 of d/b/c, killed by kill -9."""
+    with tarfile.open(FIXTURES / "store-format-1.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    for _ in range(2):
+        server = Server(tmp_path, free_port(), CONFIG)
+        try:
+            page = server.get("/v1/history/d/a?after=30&limit=1000")
+            assert page["epoch"] == "1a200da84d6-a9493424"
+            assert page["publications"][0]["sequence"] == 31
+            numbers = [one["data"]["n"] for one in page["publications"]]
+            assert numbers == list(range(31, page["head"] + 1)), numbers
+            rest = server.run("sub", "d/+", "--name", "worker", "--count", "1")
+            assert rest.stdout.startswith("d/a "), rest
+            assert server.get("/v1/topics/d/b/c")["sequence"] == 120
+            assert "damaged" not in server.errors() and "copied" not in server.errors(), server.errors()
+        finally:
+            server.kill()
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        assert publish(server, topic="d/a", data={"n": 131})["sequence"] == 131
+        assert publish(server, topic="d/new", data=1, key="k")["sequence"] == 1
+    finally:
+        server.kill()
+    checked = store("check", tmp_path / "data")
+    assert checked.returncode == 0 and "are whole" in checked.stdout, checked
+
+
+def test_a_damaged_store_names_the_command_that_goes_on_without_it(tmp_path):
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        for number in range(1, 11):
+            publish(server, topic="d/a", text=f"payload {number} of many", key=f"k{number}")
+    finally:
+        server.kill()
+    data = tmp_path / "data"
+    (journal,) = data.glob("log/*.jnl")
+    bytes_ = bytearray(journal.read_bytes())
+    bytes_[bytes_.index(b"payload 4 of many")] ^= 1
+    journal.write_bytes(bytes_)
+    command = [PROGRAM, "serve", "--config", tmp_path / "tidegate.toml", "--listen", f"127.0.0.1:{free_port()}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1, done
+    assert f"tidegate store repair {data}" in done.stderr and str(journal) in done.stderr, done.stderr
+    assert store("check", data).returncode == 1
+    repaired = store("repair", data)
+    assert repaired.returncode == 0 and str(journal) in repaired.stdout, repaired
+    assert "9 records are whole" in repaired.stdout, repaired.stdout
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        page = server.get("/v1/history/d/a?last=100")
+        assert [one["sequence"] for one in page["publications"]] == [1, 2, 3, 5, 6, 7, 8, 9, 10]
+        assert publish(server, topic="d/a", text="again", key="k9")["sequence"] == 9
+        until(lambda: "4 to 4 are gone" in server.errors(), "it does not say what is gone")
+    finally:
+        server.kill()
+
+
+def test_a_copy_put_back_is_noticed_and_commands_say_what_is_meant(tmp_path):
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        epoch = publish(server, topic="d/a", data=1)["epoch"]
+        refused = store("backup", tmp_path / "data", tmp_path / "copy")
+        assert refused.returncode == 1 and "another process has it open" in refused.stderr, refused
+    finally:
+        server.kill()
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    assert store("backup", data, copy).returncode == 0
+    epochs = {epoch}
+
+    def epoch_at_start():
+        server = Server(tmp_path, free_port(), CONFIG)
+        try:
+            return server.get("/v1/topics/d/a")["epoch"]
+        finally:
+            server.kill()
+
+    assert epoch_at_start() == epoch, "kill -9 keeps it"
+    # Behind the server's back.
+    shutil.rmtree(data)
+    shutil.copytree(copy, data)
+    epochs.add(epoch_at_start())
+    assert len(epochs) == 2
+    # On purpose.
+    shutil.rmtree(data)
+    assert store("restore", copy, data).returncode == 0
+    epochs.add(epoch_at_start())
+    assert len(epochs) == 3
+    # Moved to another place.
+    shutil.rmtree(data)
+    shutil.copytree(copy, data)
+    assert store("adopt", data).returncode == 0
+    assert epoch_at_start() == epoch
+
+
+def put_back(snapshot, data):
+    """Writes what a snapshot has into the files that are there, as a disk that is put back has it: inodes and births stay."""
+    there = {file.relative_to(data) for file in data.rglob("*") if file.is_file()}
+    then = {file.relative_to(snapshot) for file in snapshot.rglob("*") if file.is_file()}
+    for file in there - then:
+        (data / file).unlink()
+    for file in then:
+        (data / file).parent.mkdir(parents=True, exist_ok=True)
+        with open(data / file, "r+b" if file in there else "w+b") as target:
+            target.write((snapshot / file).read_bytes())
+            target.truncate()
+
+
+def hear(socket, kind):
+    while True:
+        event = json.loads(socket.recv(timeout=30))
+        if event["type"] == kind:
+            return event
+
+
+def test_a_snapshot_of_the_disk_put_back_is_noticed_when_the_first_client_that_was_further_comes(tmp_path):
+    data, snapshot = tmp_path / "data", tmp_path / "snapshot"
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        for number in range(1, 4):
+            epoch = publish(server, topic="d/a", data=f"before {number}")["epoch"]
+    finally:
+        server.kill()
+    shutil.copytree(data, snapshot)
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        assert [publish(server, topic="d/a", data=f"lost {n}")["sequence"] for n in (4, 5, 6)] == [4, 5, 6]
+        assert publish(server, topic="d/b", data=1)["epoch"] == epoch
+    finally:
+        server.kill()
+    put_back(snapshot, data)
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        # Nothing on the disk shows it.
+        assert publish(server, topic="d/a", data="again 4") == {
+            "topic": "d/a", "epoch": epoch, "sequence": 4, "level": "disk"
+        }
+        with connect(f"ws://127.0.0.1:{server.port}/v1/ws") as reader, connect(f"ws://127.0.0.1:{server.port}/v1/ws") as further:
+            reader.send(json.dumps({"type": "subscribe", "topic": "d/a", "from": "now"}))
+            hear(reader, "subscribed")
+            position = {"epoch": epoch, "sequence": 6}
+            further.send(json.dumps({"type": "subscribe", "topic": "d/a", "from": position}))
+            gap = hear(further, "gap")
+            assert gap["reason"] == "epoch", gap
+            told = hear(reader, "gap")
+            assert (told["reason"], told["to"]) == ("epoch", 4) and told["epoch"] != epoch, told
+        after = publish(server, topic="d/a", data="5 in another life")
+        assert (after["sequence"], after["epoch"]) == (5, told["epoch"])
+        assert "older copy that was put back" in server.errors(), server.errors()
+    finally:
+        server.kill()
+    server = Server(tmp_path, free_port(), CONFIG)
+    try:
+        assert server.get("/v1/topics/d/a")["epoch"] == told["epoch"]
+    finally:
+        server.kill()
