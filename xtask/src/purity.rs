@@ -42,13 +42,18 @@ pub(crate) fn check(root: &Path) -> Faults {
             faults.push(format!("{place} has unsafe code; it belongs in sys.rs"));
         }
     }
-    faults.extend(check_profiles(&read(&root.join("Cargo.toml"))));
+    for place in ["Cargo.toml", ".cargo/config.toml"] {
+        faults.extend(check_profiles(&read(&root.join(place))));
+    }
     faults
 }
 
 /// Faults can be planted where there are debug assertions: programs for use are built without.
 fn check_profiles(manifest: &str) -> Faults {
     let mut faults = Faults::new();
+    if manifest.contains("-Cdebug-assertions") || manifest.contains("-C debug-assertions") {
+        faults.push("flags turn debug assertions on, and with them planted faults".into());
+    }
     for section in manifest.split("\n[").filter(|section| section.starts_with("profile.")) {
         let name = section.split(']').next().unwrap_or_default();
         let for_tests = ["profile.dev", "profile.test", "profile.ci"].contains(&name);
@@ -105,6 +110,7 @@ mod tests {
         assert_eq!(check_profiles("\n[profile.ci]\ninherits = \"dev\"\n"), Faults::new());
         assert_eq!(check_profiles("\n[profile.release]\ndebug-assertions = true\n").len(), 1);
         assert_eq!(check_profiles("\n[profile.dist]\ninherits = \"ci\"\n").len(), 1);
+        assert_eq!(check_profiles("rustflags = [\"-Cdebug-assertions\"]").len(), 1);
 
         assert_eq!(check_pure("hub", "let now = Instant::now();").len(), 1);
         let tests = "fn a() {}\n#[cfg(test)]\nmod tests { use std::thread; }";

@@ -1,12 +1,12 @@
 //! Reading topics afresh: the part of catching up that reads from histories and pages, each topic from a
 //! sequence of its own.
 
+use model::planted::{Fault, is_planted};
 use model::{Event, GapReason, Publication, Sequence, SubscribedTopic};
 
 use crate::batch::Builder;
 use crate::catch_up::{Budget, CatchUpStep, Told};
 use crate::encoder::{Encoder, Progress, Record};
-use crate::faults::{Fault, is_planted};
 use crate::history::History;
 use crate::hub::Hub;
 use crate::index::AudienceIndex;
@@ -200,7 +200,8 @@ impl<E: Encoder> Hub<E> {
         builder.progress = self.progress_afresh(reader, topic, in_order);
         let sequence = publication.sequence();
         let is_replaced = wanted.conflates_after < sequence && sequence < topic.head;
-        if reader.is_some_and(|reader| !self.accepts(reader, wanted.topic, publication)) {
+        let refuses = |reader| !self.accepts(reader, wanted.topic, publication);
+        if reader.is_some_and(refuses) && !is_planted(Fault::UnfilteredAfresh) {
             builder.filtered(step);
         } else if is_replaced
             && reader.is_some_and(|reader| self.skips_afresh(session, reader, wanted.topic))

@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 
+use model::planted::{Fault, is_planted};
 use model::{GapReason, RandomState, Sequence};
 
 use crate::encoder::Encoder;
-use crate::faults::{Fault, is_planted};
 use crate::hub::Hub;
 use crate::index::{SessionIndex, TopicIndex};
 use crate::mail::HubMail;

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use model::planted::{Fault, is_planted};
 use model::{
     Conflation, Event, Gap, GapReason, Publication, RandomState, Sequence, SubscribedTopic,
 };
@@ -15,7 +16,6 @@ use crate::batch::{Builder, Mark, Marked, begun_message};
 use crate::delivery::What;
 use crate::encoder::{Encoder, Form, Progress, Record};
 use crate::entity::EntityIndex;
-use crate::faults::{Fault, is_planted};
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
 use crate::replay::{Announce, Replay, ReplayTopic};
@@ -327,7 +327,8 @@ impl<E: Encoder> Hub<E> {
     ) -> Conflation {
         let mode = self.conflation_of(audience, topic);
         let is_free = self.policy(self.topics.at(topic).policy).conflation.is_none();
-        match session.throttle.is_some() && is_free {
+        let skips = session.throttle.is_some() || is_planted(Fault::ConflatesUnasked);
+        match skips && is_free {
             true => mode.max(Conflation::Lagging),
             false => mode,
         }

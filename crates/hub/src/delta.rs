@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use model::planted::{Fault, is_planted};
 use model::{DeltaKind, Publication, RandomState, Sequence};
 
-use crate::faults::{Fault, is_planted};
 use crate::index::TopicIndex;
 
 /// What makes a publication of an earlier one.

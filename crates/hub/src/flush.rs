@@ -10,13 +10,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use model::Moment;
+use model::planted::{Fault, is_planted};
 
 use crate::batch::{Builder, MadeRecords, Mark, Taken, begun_message};
 use crate::catch_up::{CatchUpStep, write_event};
 use crate::delivery::{Delivery, What};
 use crate::delta::MadeDeltas;
 use crate::encoder::{Encoder, Form, Outlet, Progress, Record, Sent};
-use crate::faults::{Fault, is_planted};
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, Member, SessionIndex, SlotMap};
 use crate::serve::Part;

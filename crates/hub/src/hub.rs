@@ -12,9 +12,7 @@ use model::{
 use crate::ahead::Ahead;
 use crate::attach::Attaching;
 use crate::audience::AudienceTable;
-use crate::delivery::RecentDeliveries;
-#[cfg(feature = "checks")]
-use crate::delivery::What;
+use crate::delivery::{RecentDeliveries, What};
 use crate::delta::Bases;
 use crate::encoder::{Encoder, EncodingIndex, Outlet, Progress, Record, Sent};
 use crate::flush::Flush;
@@ -449,7 +447,6 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// The sequences of a topic that are among the recent deliveries, oldest first.
-    #[cfg(feature = "checks")]
     pub fn recent(&self, topic: &TopicName) -> impl Iterator<Item = Sequence> {
         let index = self.topics.find(topic.as_str());
         let numbers = self.deliveries.oldest()..=self.deliveries.newest();

@@ -19,7 +19,6 @@ mod delta;
 mod devices;
 mod encoder;
 mod entity;
-mod faults;
 mod flush;
 mod gate;
 mod grant;
@@ -57,8 +56,6 @@ pub use chunks::Chunks;
 pub use delta::Delta;
 pub use devices::{Device, DevicePlace, Devices};
 pub use encoder::{Encoder, EncodingIndex, Form, Outlet, Piece, Progress, Record, Sent};
-#[cfg(feature = "checks")]
-pub use faults::{Fault, plant};
 pub use hub::{Counters, Hub, HubOptions, Listing};
 pub use index::{SessionIndex, ShardIndex, home_shard, home_shard_of};
 pub use lag::SlowSession;
@@ -66,6 +63,9 @@ pub use mail::{HubMail, TopicNumber, TopicState};
 pub use page::{PageTicket, PageWanted};
 pub use payloads::Payloads;
 pub use renewal::Beyond;
+#[cfg(feature = "checks")]
+#[doc(hidden)]
+pub use requests::checks::check_requests;
 pub use requests::{
     Accepts, Ask, Outcome, Registration, RequestCounters, RequestMail, RequestOutput, Requests,
 };

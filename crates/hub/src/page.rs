@@ -1,9 +1,9 @@
 //! Publications that memory does not hold any more, fetched for a session that reads a topic afresh.
 
+use model::planted::{Fault, is_planted};
 use model::{AckLevel, Publication, Sequence, TopicName};
 
 use crate::encoder::Encoder;
-use crate::faults::{Fault, is_planted};
 use crate::history::History;
 use crate::hub::Hub;
 use crate::index::{SessionIndex, TopicIndex};

@@ -1,5 +1,6 @@
 //! The reading side of topics: getting them from their homes, and handing on what comes.
 
+use model::planted::{Fault, is_planted};
 use model::{GapReason, Moment, Publication, Selector, Sequence, TopicName};
 use smallvec::SmallVec;
 
@@ -7,7 +8,6 @@ use crate::audience::AudienceKey;
 use crate::delivery::{Delivery, What};
 use crate::encoder::Encoder;
 use crate::entity::EntityIndex;
-use crate::faults::{Fault, is_planted};
 use crate::history::History;
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, TopicIndex};

@@ -5,6 +5,7 @@
 //! shard ([`Hub::handle_epoch`]). A topic changes over at its home, in one of the next turns or with its next publication,
 //! whichever comes first; shards that follow it hear of that in order with its publications, and readers as a gap.
 
+use model::planted::{Fault, is_planted};
 use model::{Epoch, Position, TopicName};
 
 use crate::delivery::What;
@@ -102,7 +103,7 @@ impl<E: Encoder> Hub<E> {
         topic.epoch = epoch;
         let (at, readers, number) = (topic.head, topic.readers.clone(), topic.home_number());
         let followers: Vec<_> = topic.followers.iter().map(|follower| follower.shard).collect();
-        if !readers.is_empty() {
+        if !readers.is_empty() && !is_planted(Fault::EpochUntold) {
             // What comes next is no difference to what was told before.
             for reader in &readers {
                 if let Some(bases) = self.bases.get_mut(reader) {

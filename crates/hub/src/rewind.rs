@@ -4,12 +4,12 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
+use model::planted::{Fault, is_planted};
 use model::{Code, Conflation, GapReason, Lagged, RandomState, Refusal, Selector};
 
 use crate::catch_up::{Lag, WALK_MAX};
 use crate::delivery::What;
 use crate::encoder::Encoder;
-use crate::faults::{Fault, is_planted};
 use crate::history::{History, Place};
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, TopicIndex};

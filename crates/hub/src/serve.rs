@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use model::planted::{Fault, is_planted};
 use smallvec::SmallVec;
 
 use crate::encoder::{Encoder, Outlet, Piece, Record, Sent};
-use crate::faults::{Fault, is_planted};
 use crate::hub::Hub;
 use crate::index::SessionIndex;
 use crate::session::Outgoing;

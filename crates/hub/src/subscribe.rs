@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
+use model::planted::{Fault, is_planted};
 use model::{
     Code, CommandId, Event, RandomState, Refusal, Selector, Sequence, Subscribe, SubscribeOptions,
     Subscribed, Unsubscribe,
@@ -10,7 +11,6 @@ use model::{
 use crate::audience::AudienceKey;
 use crate::delivery::What;
 use crate::encoder::Encoder;
-use crate::faults::{Fault, is_planted};
 use crate::grant::{Grant, Wish};
 use crate::history::Place;
 use crate::hub::Hub;

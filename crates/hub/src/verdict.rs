@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use model::planted::{Fault, is_planted};
 use model::{Conflation, DeltaKind, Publication, RandomState};
 
 use crate::delivery::What;
@@ -42,11 +43,18 @@ impl<E: Encoder> Hub<E> {
             let What::Publication(publication) = &delivery.what else { continue };
             if !self.accepts(audience, delivery.topic, publication) {
                 judged.verdicts[at] = Verdict::Filtered;
+                if is_planted(Fault::FilteredReplaces) {
+                    newer.insert((delivery.topic, delivery.entity));
+                }
                 continue;
             }
             let is_known = self.is_about_known(delivery.topic, delivery.entity);
             let conflates = self.conflation_of(audience, delivery.topic) == Conflation::Always;
-            if conflates && is_known && !newer.insert((delivery.topic, delivery.entity)) {
+            if !conflates || !is_known {
+                continue;
+            }
+            let is_newest = newer.insert((delivery.topic, delivery.entity));
+            if !is_newest || is_planted(Fault::NewestReplaced) {
                 judged.verdicts[at] = Verdict::Replaced;
             }
         }

@@ -1,20 +1,63 @@
-//! Faults that were once in the server, or might be, and can be planted to see that the simulation finds them. Those of
-//! who gets what are the hub's own (`hub::Fault`).
+//! Faults that were once in the server, or might be: tests plant them again and must find them. Decision 0039.
 //!
 //! They are compiled in only where debug assertions are, never into a program that is built for release; and only
 //! code that is linked with the server can plant one, on its own thread.
 
-/// A fault; the number is that of the audit that found it.
+/// What is wrong while it is planted; a number is that of the audit that found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// 8: who stands beyond what a topic's home has reads on from there, untold.
+    SilentBeyondTheHead,
     /// 9: idempotency keys do not outlive the process.
     KeysEndWithTheProcess,
     /// 41: idempotency keys grow old by the wall clock.
     KeysByTheWallClock,
+    /// 61: a fetched page is told as one of the topic that came into its topic's place.
+    PageOfAnotherTopic,
+    /// 62: a request's ticket is given to another one while the first is still waited with.
+    TicketGivenTwice,
+    /// 63: a batch is told to the last members without what the ring lost meanwhile.
+    LateTellingOfLess,
+    /// 64: who conflates is sent ahead in topics of which nothing may be skipped.
+    SentAheadInAll,
+    /// 65: a reader by name is told a topic's history as news because a pattern's reader waits for it.
+    HistoryAsNews,
+    /// 66: a `subscribe` that is taken back before its topics are known has no answer.
+    UnansweredSubscribe,
     /// 67: repeated keys are acknowledged though the write failed.
     RepeatsOfWhatFailed,
     /// 69: an end that comes with data is not heard.
     EndsUnheard,
+    /// 70: joining subscriptions takes what the shard lost for known.
+    GapTakenForKnown,
+    /// 71: joining subscriptions takes the place in an earlier topic for one in the topic of the same slot.
+    PlaceInAnEarlierTopic,
+    /// 76: a session in the slot of one that was parked is set back.
+    SlotOfAParkedSession,
+    /// 77: a session steps in before what it has of the joined subscriptions was passed.
+    StepsInTooEarly,
+    /// 78: what was taken over from a home makes a delivery come twice.
+    DeliveryComesTwice,
+    /// 79: a topic is told the delta of an earlier one in its slot.
+    DeltaOfAnotherTopic,
+    /// What memory lacks is told as a gap without asking the disk.
+    DiskIsNotAsked,
+    /// What memory has is told as a gap where the ring does not reach back.
+    MemoryIsNotAsked,
+    /// What neither memory nor disk has is passed over untold.
+    UntoldGap,
+    /// What a follower's full mailbox lost is passed over untold.
+    UntoldLossOfAFollower,
+    /// What a topic keeps is told without asking the subscription's filter.
+    UnfilteredAfresh,
+    /// What a filter does not accept replaces what it accepts.
+    FilteredReplaces,
+    /// Conflation leaves out the newest, too.
+    NewestReplaced,
+    /// Readers that lag are conflated though they did not ask for it.
+    ConflatesUnasked,
+    /// Readers are not told that a topic's numbering goes on in another epoch.
+    EpochUntold,
     /// An `acknowledge` forgets what was acknowledged of other topics.
     AcknowledgedAlone,
     /// Where memory is short, what a policy keeps in any case is dropped, too.
@@ -35,27 +78,34 @@ mod switch {
         static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
     }
 
-    pub(super) fn get() -> Option<Fault> {
-        PLANTED.get()
+    /// Takes the fault out again, also where it made a test panic.
+    struct Planted;
+
+    impl Drop for Planted {
+        fn drop(&mut self) {
+            PLANTED.set(None);
+        }
     }
 
-    /// Plants a fault into whatever this thread runs, or takes it out again.
-    pub fn plant(fault: Option<Fault>) {
-        PLANTED.set(fault);
+    /// Runs something with a fault planted into whatever this thread does meanwhile.
+    pub fn with<T>(fault: Fault, run: impl FnOnce() -> T) -> T {
+        PLANTED.set(Some(fault));
+        let _planted = Planted;
+        run()
+    }
+
+    /// Whether a fault is planted on this thread.
+    pub fn is_planted(fault: Fault) -> bool {
+        PLANTED.get() == Some(fault)
     }
 }
 
 #[cfg(debug_assertions)]
-pub use switch::plant;
+pub use switch::{is_planted, with};
 
-/// Whether a fault is planted on this thread. Never in a program that is built for release.
+/// No fault is planted in a program that is built for release.
+#[cfg(not(debug_assertions))]
 #[inline]
-pub fn is_planted(fault: Fault) -> bool {
-    #[cfg(debug_assertions)]
-    return switch::get() == Some(fault);
-    #[cfg(not(debug_assertions))]
-    {
-        let _ = fault;
-        false
-    }
+pub const fn is_planted(_fault: Fault) -> bool {
+    false
 }

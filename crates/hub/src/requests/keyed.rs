@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use model::planted::{Fault, is_planted};
 use model::{RandomState, TopicName};
 
 use super::{Outcome, Ticket};
-use crate::faults::{Fault, is_planted};
 
 /// What makes two requests the same: who asks, about what, and the key.
 pub(super) type KeyName = (Arc<str>, TopicName, Arc<str>);

@@ -4,6 +4,8 @@
 //! at the deadline at the latest. The shard of whoever was asked has it *open*: it knows how many each handler
 //! has, and what comes too late. Registrations are known to every shard, so that a request takes one hop.
 
+#[cfg(any(test, feature = "checks"))]
+pub(crate) mod checks;
 mod handlers;
 mod keyed;
 mod mail;
@@ -15,6 +17,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use model::planted::{Fault, is_planted};
 use model::{
     Asked, Capacity, Code, Limits, RandomState, Refusal, Request, Respond, Selector, Unanswered,
 };
@@ -27,7 +30,6 @@ use self::open::OpenRequests;
 pub use self::output::{RequestCounters, RequestOutput};
 pub use self::search::Accepts;
 use self::search::{Search, Wanted};
-use crate::faults::{Fault, is_planted};
 use crate::index::{ShardIndex, home_shard_of};
 
 /// A pending request: the shard where it is, and its number there, which no other request of the process has.

@@ -6,6 +6,7 @@ mod node;
 mod properties;
 mod resumes;
 mod shed;
+#[cfg(debug_assertions)]
 mod slots;
 mod streams;
 mod truth;

@@ -4,7 +4,8 @@
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tidegate_hub::{Fault, plant};
+#[cfg(debug_assertions)]
+use model::planted::Fault;
 
 use crate::histories::{mixtures, streams};
 
@@ -80,11 +81,9 @@ impl Property {
     }
 
     /// After how many cases a planted fault is found, if it is.
+    #[cfg(debug_assertions)]
     fn finds(&self, fault: Fault) -> Option<u64> {
-        plant(Some(fault));
-        let found = (1..=self.cases).find(|case| self.fails(&self.words(*case)));
-        plant(None);
-        found
+        model::planted::with(fault, || (1..=self.cases).find(|case| self.fails(&self.words(*case))))
     }
 }
 
@@ -137,6 +136,7 @@ properties! {
 
 macro_rules! faults {
     ($($name:ident: $fault:ident by $property:ident;)*) => {
+        #[cfg(debug_assertions)]
         mod planted {
             use super::*;
             $(
@@ -168,5 +168,8 @@ faults! {
     disk_is_not_asked: DiskIsNotAsked by three_shards_read_on_from_a_disk_that_drops;
     memory_is_not_asked: MemoryIsNotAsked by one_shard_announces_every_gap;
     untold_gap: UntoldGap by one_shard_announces_every_gap;
+    filtered_replaces: FilteredReplaces by any_mixture_ends_with_what_the_server_has;
+    newest_replaced: NewestReplaced by any_mixture_ends_with_what_the_server_has;
+    conflates_unasked: ConflatesUnasked by any_mixture_ends_with_what_the_server_has;
     untold_loss_of_a_follower: UntoldLossOfAFollower by three_shards_announce_every_gap;
 }

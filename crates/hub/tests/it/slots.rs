@@ -1,7 +1,7 @@
 //! Findings 76, 77 and 79 of the audit, each as one history, told rightly and, with the fault planted, wrongly.
 
+use model::planted::{self, Fault};
 use model::{DeltaKind, Epoch, Limits, Start, SubscribeOptions};
-use tidegate_hub::{Fault, plant};
 
 use crate::histories::names_of_first_shard;
 use crate::node::{Node, SINGLE};
@@ -11,10 +11,7 @@ const ROOM: usize = 1 << 20;
 /// What `told` says of a history, and what it says with a fault planted.
 fn with_and_without<T>(fault: Fault, told: impl Fn() -> T) -> (T, T) {
     let rightly = told();
-    plant(Some(fault));
-    let wrongly = told();
-    plant(None);
-    (rightly, wrongly)
+    (rightly, planted::with(fault, told))
 }
 
 /// Turns of these shards, each with one send.
