@@ -27,8 +27,7 @@ class Server:
         self.port = port
         file = self.config = folder / "tidegate.toml"
         file.write_text(config.format(path=folder / "data"))
-        command = [PROGRAM, "serve", "--config", file, "--listen", f"127.0.0.1:{port}"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
+        self.process = subprocess.Popen(self.command(file), stderr=subprocess.PIPE, text=True, **options)
         self.lines = []
         threading.Thread(target=lambda: self.lines.extend(self.process.stderr), daemon=True).start()
         for _ in range(200):
@@ -39,6 +38,9 @@ class Server:
                 assert self.process.poll() is None, self.lines
                 time.sleep(0.05)
         raise AssertionError("it does not listen")
+
+    def command(self, file):
+        return [PROGRAM, "serve", "--config", file, "--listen", f"127.0.0.1:{self.port}"]
 
     def errors(self):
         return "".join(self.lines)

@@ -29,6 +29,8 @@ impl IntoResponse for ApiError {
             let seconds = HeaderValue::from_static(seconds);
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
+        // For whoever logs what is refused.
+        response.extensions_mut().insert(refusal);
         response
     }
 }

@@ -25,6 +25,20 @@ macro_rules! limits {
                 ),)*]
             }
 
+            /// Name and value, as configuration writes it, of those that are not at their default.
+            pub fn changed(&self) -> Vec<(&'static str, String)> {
+                let defaults = Self::default();
+                let all = [$((
+                    stringify!($name),
+                    LimitValue::written(&self.$name),
+                    self.$name == defaults.$name,
+                ),)*];
+                all.into_iter()
+                    .filter(|(.., is_default)| !is_default)
+                    .map(|(name, value, _)| (name, value))
+                    .collect()
+            }
+
             /// Sets the limit called `name`; `value` is in the unit that the name ends with.
             /// Answers false when there is no such limit.
             pub fn set(&mut self, name: &str, value: u64) -> bool {
@@ -201,6 +215,8 @@ limits! {
     proofs_per_minute_max: usize = 1_000_000;
     /// Names of hosts that were refused and are remembered, so that each is logged once.
     unknown_hosts_max: usize = 100;
+    /// Origins of pages that were refused and are remembered, so that each is logged once.
+    foreign_origins_max: usize = 100;
     /// Devices that one session may attach.
     devices_per_session_max: usize = 1_000;
     /// Requests that may be open with one device at a time.
@@ -235,6 +251,8 @@ mod tests {
         assert!(limits.set("payload_bytes_max", 5));
         assert!(limits.set("silence_ms", 1500));
         assert!(!limits.set("payload_bytes", 5));
+        let changed = [("payload_bytes_max", "5".to_owned()), ("silence_ms", "1500".to_owned())];
+        assert_eq!(limits.changed(), changed);
         assert_eq!(limits.payload_bytes_max, 5);
         assert_eq!(limits.silence_ms, Duration::from_millis(1500));
     }

@@ -8,6 +8,8 @@ use model::{Anonymous, Code, Limits, Principal, Refusal, Selector};
 use crate::addresses::Addresses;
 use crate::config::{AccessConfig, Config};
 use crate::devices::UsedOnce;
+use crate::origins::lists;
+use crate::refusals::Refusals;
 
 /// The access rules of a configuration, ready to be asked.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub struct Access {
     pub(crate) addresses: Addresses,
     /// Proofs and keys that are good for one use, and had it.
     pub(crate) used_once: UsedOnce,
+    /// How much the log was told of what was refused.
+    pub(crate) refusals: Refusals,
 }
 
 impl Access {
@@ -59,6 +63,7 @@ impl Access {
                 .collect(),
             addresses: Addresses::new(&config.trusted_proxies, limits),
             used_once: UsedOnce::new(limits.proofs_per_minute_max),
+            refusals: Refusals::new(),
         }
     }
 
@@ -95,7 +100,7 @@ impl Access {
     /// Whether pages of `origin` may use a server that they call `host`.
     pub fn origin_allowed(&self, origin: &str, host: &str) -> bool {
         let own = origin.split_once("://").is_some_and(|(_, authority)| authority == host);
-        own || self.origins.iter().any(|allowed| allowed == origin || allowed == "*")
+        own || lists(&self.origins, origin)
     }
 }
 

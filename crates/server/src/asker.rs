@@ -46,10 +46,17 @@ impl<I: Io> Shard<I> {
 
     /// Answers a request with a whole body.
     pub(crate) fn answer(&mut self, asker: Asker, status: u16, content_type: &str, body: &[u8]) {
-        self.answer_with(asker, status, &[("content-type", content_type)], body);
+        self.answer_with(asker, status, &[("content-type", content_type)], body, None);
     }
 
-    fn answer_with(&mut self, asker: Asker, status: u16, more: &[(&str, &str)], body: &[u8]) {
+    fn answer_with(
+        &mut self,
+        asker: Asker,
+        status: u16,
+        more: &[(&str, &str)],
+        body: &[u8],
+        refusal: Option<&Refusal>,
+    ) {
         let Asker { shard, socket, serial, keep_alive, is_head, origin, .. } = asker;
         let mut fields = origin_fields(origin.as_deref());
         fields.push(("cache-control", "no-store"));
@@ -60,7 +67,8 @@ impl<I: Io> Shard<I> {
         if !is_head {
             bytes.extend_from_slice(body);
         }
-        let response = Response { socket: socket.0, serial, bytes, is_last: true };
+        let refusal = refusal.cloned().map(Box::new);
+        let response = Response { socket: socket.0, serial, bytes, is_last: true, refusal };
         if shard == self.index {
             self.handle_response(response);
         } else {
@@ -80,10 +88,10 @@ impl<I: Io> Shard<I> {
         refusal: &Refusal,
         more: &[(&str, &str)],
     ) {
-        self.refusals += 1;
         let mut fields = refusal_fields(refusal);
         fields.extend(more);
         let body = refusal_body(refusal);
-        self.answer_with(asker, refusal.code.http_status(), &fields, body.as_bytes());
+        let status = refusal.code.http_status();
+        self.answer_with(asker, status, &fields, body.as_bytes(), Some(refusal));
     }
 }

@@ -204,7 +204,7 @@ impl<I: Io> Shard<I> {
             ),
         };
         if let Err(refusal) = result {
-            self.refusals += 1;
+            self.note_refusal(socket, &refusal);
             self.hub.tell(session, &Event::Refused { id, refusal });
         }
     }
@@ -302,7 +302,7 @@ impl<I: Io> Shard<I> {
     pub(crate) fn close_native(&mut self, socket: Socket, refusal: &Refusal, close_code: u16) {
         let Some(native) = self.native(socket).filter(|native| !native.is_closing) else { return };
         let session = native.session;
-        self.refusals += 1;
+        self.note_refusal(socket, refusal);
         let refusal = refusal.clone();
         let mut close = Vec::new();
         match Manner::of(self.hub.encoding(session)).framing {

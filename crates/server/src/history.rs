@@ -127,7 +127,7 @@ impl<I: Io> Shard<I> {
                     Ok(Event::History { id, topic, page })
                 });
                 let told = told.unwrap_or_else(|refusal| {
-                    self.refusals += 1;
+                    self.note_refusal(socket, &refusal);
                     Event::Refused { id, refusal }
                 });
                 self.hub.tell(session, &told);

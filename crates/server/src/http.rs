@@ -80,11 +80,7 @@ impl<I: Io> Shard<I> {
         let wants_websocket = head.wants_websocket();
         match Route::of(head.path(), wants_websocket) {
             Route::WebSocket if wants_websocket => self.open_native(socket, &head, input.rest()),
-            Route::WebSocket => {
-                let text = "cannot serve /v1/ws as a page: it is a WebSocket; connect to it with \
-                            a WebSocket client";
-                self.refuse_request(socket, &head, &Refusal::new(Code::BadRequest, text));
-            }
+            Route::WebSocket => self.tell_why(socket, &head),
             Route::Echo if self.config.echo => self.open_echo(socket, &head, input.rest()),
             Route::DeviceSocket(device) => {
                 self.open_device_socket(socket, &head, device, input.rest());
@@ -182,6 +178,8 @@ impl<I: Io> Shard<I> {
         keep_alive: bool,
     ) -> Result<(), Refusal> {
         let is_head = head.is_head();
+        // The API refuses it; here it is told.
+        self.foreign_origin(&head);
         let is_for_all = matches!(head.path(), "/health" | "/ready");
         if let (Ok(Some(token)), false) = (head.bearer_token(), is_for_all) {
             // The API tells what is wrong; here it is counted.
@@ -207,9 +205,18 @@ impl<I: Io> Shard<I> {
         {
             answering.taker = Some(taker);
         }
-        let (socket, date, framing) = (socket.0, self.date(), None);
-        let answer =
-            MailedAnswer { shard, socket, serial, window, keep_alive, is_head, date, framing };
+        let (socket, date, framing, refusal) = (socket.0, self.date(), None, None);
+        let answer = MailedAnswer {
+            shard,
+            socket,
+            serial,
+            window,
+            keep_alive,
+            is_head,
+            date,
+            framing,
+            refusal,
+        };
         let exchange = Exchange { request, answer: Box::new(answer) };
         let busy = || {
             let text = "cannot serve the request now: requests_in_flight_max are being served; \
@@ -232,6 +239,9 @@ impl<I: Io> Shard<I> {
         let peak = &mut self.counters.answers_bytes_peak;
         *peak = (*peak).max(answering.unsent.len() as u64);
         answering.is_whole |= response.is_last;
+        if let Some(refusal) = &response.refusal {
+            self.note_refusal(socket, refusal);
+        }
         self.send_answer(socket);
     }
 
@@ -289,14 +299,14 @@ impl<I: Io> Shard<I> {
         self.send_refusal(socket, refusal, fields, head.is_head());
     }
 
-    fn send_refusal(
+    pub(crate) fn send_refusal(
         &mut self,
         socket: Socket,
         refusal: &Refusal,
         fields: &[(&str, &str)],
         is_head: bool,
     ) {
-        self.refusals += 1;
+        self.note_refusal(socket, refusal);
         let mut answering = Answering { is_whole: true, ..Answering::default() };
         let date = &self.date();
         RefusalAnswer { refusal, date, fields, is_head }.encode(answering.unsent.end_mut());
@@ -344,18 +354,6 @@ impl<I: Io> Shard<I> {
         } else {
             self.mail_to(ShardIndex(0), ShardMail::UnknownHost(name));
         }
-    }
-
-    pub(crate) fn check_origin(&self, head: &RequestHead) -> Result<(), Refusal> {
-        let Some(origin) = head.field("origin") else { return Ok(()) };
-        if self.access.origin_allowed(origin, head.field("host").unwrap_or("")) {
-            return Ok(());
-        }
-        let text = format!(
-            "cannot serve pages of `{origin}`: it is not this server's own origin; add it to \
-             access.origins in the configuration"
-        );
-        Err(Refusal::new(Code::ForeignOrigin, text))
     }
 
     fn open_native(&mut self, socket: Socket, head: &RequestHead, rest: &[u8]) {
@@ -455,18 +453,24 @@ struct MailedAnswer {
     is_head: bool,
     date: HttpDate,
     framing: Option<(BodyLen, Vec<u8>)>,
+    /// What the answer refuses, until the shard was told.
+    refusal: Option<Box<Refusal>>,
 }
 
 impl MailedAnswer {
-    fn mail(&self, bytes: Vec<u8>, is_last: bool) -> Result<(), Vec<u8>> {
+    fn mail(&mut self, bytes: Vec<u8>, is_last: bool) -> Result<(), Vec<u8>> {
         let (socket, serial, count) = (self.socket, self.serial, bytes.len());
-        let response = Response { socket, serial, bytes, is_last };
+        let refusal = self.refusal.take();
+        let response = Response { socket, serial, bytes, is_last, refusal };
         // Before it is sent: the shard may have had the socket take it the moment after.
         self.window.send(count);
         self.shard.send(ShardMail::Response(response)).map_err(|mail| {
             self.window.take_back(count);
             match mail {
-                ShardMail::Response(response) => response.bytes,
+                ShardMail::Response(response) => {
+                    self.refusal = response.refusal;
+                    response.bytes
+                }
                 _ => Vec::new(),
             }
         })
@@ -480,6 +484,7 @@ impl Answer for MailedAnswer {
 
     fn head(&mut self, parts: &http::response::Parts, body_len: Option<u64>) {
         let mut head = Vec::new();
+        self.refusal = parts.extensions.get().cloned().map(Box::new);
         let framed_by_us = ["content-length", "transfer-encoding", "connection"];
         let fields: Vec<(&str, &str)> = parts
             .headers

@@ -131,6 +131,8 @@ pub enum ShardMail {
     Applications(Arc<Vec<ApplicationConfig>>),
     /// To the first shard: a request was refused that was for this host.
     UnknownHost(Box<str>),
+    /// To the first shard: a page of this origin was refused.
+    ForeignOrigin(Box<str>),
     /// The server is stopping.
     Stop,
 }
@@ -157,4 +159,6 @@ pub struct Response {
     pub bytes: Vec<u8>,
     /// Whether this ends the answer.
     pub is_last: bool,
+    /// What the answer refuses, told with its first piece.
+    pub refusal: Option<Box<Refusal>>,
 }

@@ -132,6 +132,9 @@ impl<I: Io> Shard<I> {
                 let connection = self.connection(socket).filter(|open| open.serial == serial);
                 let Some(native) = connection.and_then(|open| open.state.native()) else { return };
                 let session = native.session;
+                if let Err(refusal) = &result {
+                    self.note_refusal(socket, refusal);
+                }
                 self.answer_publish(session, id, is_binary, result);
             }
         }
@@ -146,7 +149,6 @@ impl<I: Io> Shard<I> {
     ) {
         match (result, id, is_binary) {
             (Err(refusal), ..) => {
-                self.refusals += 1;
                 self.hub.tell(session, &Event::Refused { id, refusal });
             }
             (Ok(_), None, _) => {}

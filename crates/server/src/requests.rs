@@ -58,6 +58,11 @@ impl HandlingSessions {
         self.clients.insert(link, client[..end].into());
     }
 
+    /// What the session on a connection calls itself.
+    pub(crate) fn client_on(&self, link: u32) -> Option<&str> {
+        self.clients.get(&link).map(|client| &**client)
+    }
+
     fn has_outcome(&mut self, connection: (u32, u32)) {
         if let Some(asked) = self.asked.get_mut(&connection) {
             *asked -= 1;
@@ -366,7 +371,7 @@ impl<I: Io> Shard<I> {
             if response.has_more {
                 return self.note_untold(socket, serial, response.id);
             }
-            self.refusals += 1;
+            self.note_refusal(socket, &refusal);
             self.hub.tell(session, &Event::Refused { id: response.id, refusal });
             return;
         }
@@ -395,10 +400,10 @@ impl<I: Io> Shard<I> {
         if has_more {
             return self.note_untold(socket, serial, id);
         }
-        self.refusals += 1;
         let text = "cannot tell the answer: answers_bytes_max bytes wait for this connection; the request may have \
                     been carried out; read faster, or ask with a key and ask again";
         let refusal = Refusal::new(Code::TooManyAnswersWaiting, text);
+        self.note_refusal(socket, &refusal);
         self.tell_caller(socket, serial, &Event::Refused { id, refusal });
     }
 
@@ -433,7 +438,7 @@ impl<I: Io> Shard<I> {
                 self.tell_caller(socket, serial, &Event::Response(response));
             }
             (Caller::Session { socket, serial, id }, Err(refusal)) => {
-                self.refusals += 1;
+                self.note_refusal(socket, &refusal);
                 self.tell_caller(socket, serial, &Event::Refused { id, refusal });
             }
             (Caller::Http(asker), Ok((_, payload))) => {

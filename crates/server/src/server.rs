@@ -140,6 +140,7 @@ impl Server {
     /// # Errors
     /// The same.
     pub fn start_in(config: Config, memory: Memory) -> Result<Self, StartError> {
+        tell_settings(&config);
         raise_descriptor_limit();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shard_count = config.engine.shards.unwrap_or(cores as u16);
@@ -386,6 +387,40 @@ fn tell_all(
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// Tells who may do what, where topics are kept, and which limits are not the usual ones.
+fn tell_settings(config: &Config) {
+    let access = &config.access;
+    let anonymous = match access.anonymous {
+        Anonymous::All => "all",
+        Anonymous::Read => "read",
+        Anonymous::None => "none",
+    };
+    tracing::info!(
+        anonymous,
+        tokens = access.tokens.len(),
+        origins = %access.origins.join(" "),
+        hosts = %access.hosts.join(" "),
+        applications = config.applications.len(),
+        webhooks = config.webhooks.len(),
+        "access"
+    );
+    match &config.store {
+        Some(path) => {
+            tracing::info!(store = %path.display(), "topics are kept in memory, and on disk by policy")
+        }
+        None => tracing::info!(
+            "topics are kept in memory only: a restart forgets them; [store] keeps them on disk"
+        ),
+    }
+    let changed: Vec<String> =
+        config.limits.changed().iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let memory = match config.limits.memory_bytes_max {
+        0 => "no bound".to_owned(),
+        bytes => bytes.to_string(),
+    };
+    tracing::info!(memory_bytes_max = memory, changed = %changed.join(" "), "limits");
 }
 
 /// Told where strangers may read and publish all.

@@ -106,6 +106,8 @@ pub struct Shard<I> {
     pub(crate) date: (u64, HttpDate),
     /// Names of hosts that were refused.
     pub(crate) unknown_hosts: HashSet<Box<str>>,
+    /// Origins of pages that were refused.
+    pub(crate) foreign_origins: HashSet<Box<str>>,
     pub(crate) refusals: u64,
     pub(crate) http_requests: u64,
 }
@@ -306,6 +308,7 @@ impl<I: Io> Shard<I> {
             counters: ShardCounters::default(),
             date: (0, HttpDate::at(0)),
             unknown_hosts: HashSet::new(),
+            foreign_origins: HashSet::new(),
             refusals: 0,
             http_requests: 0,
             config,
@@ -637,6 +640,7 @@ impl<I: Io> Shard<I> {
         self.has_leavings = true;
         self.end_counted(socket, &connection);
         if let Some(native) = connection.state.native() {
+            tracing::debug!(session = self.session_name(connection.serial), "session ended");
             self.hub.close_session(native.session);
             self.end_handling(socket, connection.serial);
             self.end_session_devices(socket, connection.serial);
@@ -785,6 +789,7 @@ impl<I: Io> Shard<I> {
                     self.applications = self.applications.renewed(&configs);
                 }
                 ShardMail::UnknownHost(name) => self.note_unknown_host(name),
+                ShardMail::ForeignOrigin(origin) => self.note_foreign_origin(origin),
                 ShardMail::Stop => self.stop(),
             }
         }

@@ -178,6 +178,7 @@ impl<I: Io> Shard<I> {
     ) -> Native {
         let session = self.hub.open_session(socket.0, manner.index());
         self.hub.set_rates(session, principal.rates, self.now);
+        self.log_opening(socket, &principal.name);
         Native {
             session,
             principal: Arc::clone(principal),

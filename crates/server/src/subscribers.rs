@@ -213,7 +213,7 @@ impl<I: Io> Shard<I> {
         while let Some((id, change)) = behind.changes.pop_front() {
             behind.len -= change.len();
             if let Err(refusal) = self.change_now(socket, id, change) {
-                self.refusals += 1;
+                self.note_refusal(socket, &refusal);
                 self.tell_caller(socket, serial, &Event::Refused { id, refusal });
             }
             if let Some(again) = self.subscribers.behind.get_mut(&name) {
@@ -278,7 +278,7 @@ impl<I: Io> Shard<I> {
             return;
         }
         if let Err(refusal) = self.subscribe_from(socket, id, wanted, positions) {
-            self.refusals += 1;
+            self.note_refusal(socket, &refusal);
             self.tell_caller(socket, serial, &Event::Refused { id, refusal });
         }
         self.carry_out_behind(socket, serial);
@@ -520,7 +520,7 @@ impl<I: Io> Shard<I> {
             (Ok(()), None) => {}
             (Ok(()), Some(_)) => self.hub.tell(session, &Event::Acknowledged { id }),
             (Err(refusal), _) => {
-                self.refusals += 1;
+                self.note_refusal(socket, &refusal);
                 self.hub.tell(session, &Event::Refused { id, refusal });
             }
         }

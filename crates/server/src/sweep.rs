@@ -28,6 +28,9 @@ impl<I: Io> Shard<I> {
     /// most have nothing to be told, and only reading of each costs.
     pub(crate) fn sweep(&mut self, now: u32) {
         self.hub.handle_tick();
+        if self.index.0 == 0 {
+            self.access.refusals.tell_rest(self.now.unix_ms);
+        }
         let requests = std::mem::take(&mut self.requests);
         for (socket, serial) in requests {
             let is_it = |connection: &&mut Connection| connection.serial == serial;

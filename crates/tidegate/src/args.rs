@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use std::num::NonZeroU32;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::log::LogLevel;
 
 /// Real-time data push server: live data from publishers to millions of clients.
 ///
@@ -180,7 +182,29 @@ pub(crate) struct BenchArgs {
     pub no_audiences: bool,
 }
 
-#[derive(Debug, Default, clap::Args)]
+/// What the server logs, to standard error.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogArgs {
+    /// What is logged: off, error, warn, info, debug or trace; also by part: info,webhooks=debug.
+    #[arg(long = "log-level", value_name = "LEVEL", default_value = "info", env = "TIDEGATE_LOG")]
+    pub level: LogLevel,
+    /// How: lines of text, or an object of JSON on each line.
+    #[arg(long = "log-format", value_enum, default_value_t, env = "TIDEGATE_LOG_FORMAT")]
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+fn origin_of(text: &str) -> Result<String, String> {
+    server::config::check_origin(text).map(|()| text.to_owned()).map_err(|why| format!("it {why}"))
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
     /// The configuration file.
     #[arg(long)]
@@ -191,6 +215,12 @@ pub(crate) struct ServeArgs {
     /// How many shards, instead of what the configuration says.
     #[arg(long)]
     pub shards: Option<u16>,
+    /// Lets pages of this origin connect, besides those that the configuration lists: http://localhost:5173, `loopback`
+    /// for all pages of your own machine, `*` for any; may be given more than once.
+    #[arg(long = "origin", value_name = "ORIGIN", value_parser = origin_of)]
+    pub origins: Vec<String>,
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 #[derive(Debug, clap::Args)]

@@ -8,6 +8,7 @@ mod devices;
 mod feed;
 mod get;
 mod handle;
+mod log;
 mod payload;
 mod publish;
 mod request;
@@ -57,7 +58,9 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err((failure, text)) => {
-            eprintln!("tidegate: {text}");
+            if !text.is_empty() {
+                eprintln!("tidegate: {text}");
+            }
             ExitCode::from(failure as u8)
         }
     }

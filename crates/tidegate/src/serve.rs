@@ -1,6 +1,5 @@
 //! `tidegate serve` and `tidegate demo`.
 
-use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,21 +10,31 @@ use server::{Config, Server};
 use webhooks::Plan;
 
 use crate::args::{Remote, ServeArgs};
+use crate::log::Log;
 use crate::{Failure, Outcome, feed};
 
 pub(crate) fn serve(args: &ServeArgs) -> Outcome {
     let signals = Signals::watch()?;
-    wait(start(args, &signals)?)
+    let log = Log::start(&args.log)?;
+    log.finish(start(args, &args.origins, &signals).and_then(wait))
 }
 
 fn wait(server: Server) -> Outcome {
-    server.wait().map_err(|error| (Failure::Other, error.to_string()))
+    server.wait().map_err(|error| (Failure::Other, error.to_string()))?;
+    tracing::info!("stopped");
+    Ok(())
 }
 
 /// A server, and the feed in a thread beside it that publishes like any other client.
 pub(crate) fn demo(args: &ServeArgs) -> Outcome {
     let signals = Signals::watch()?;
-    let server = start(args, &signals)?;
+    let log = Log::start(&args.log)?;
+    // Who tries it out does so from a page of a development server.
+    let origins: Vec<String> = args.origins.iter().cloned().chain(["loopback".into()]).collect();
+    log.finish(start(args, &origins, &signals).and_then(show))
+}
+
+fn show(server: Server) -> Outcome {
     let address = server.address();
     println!(
         "Open http://{address}/ in a browser: this machine's readings and a synthetic market."
@@ -43,23 +52,28 @@ pub(crate) fn demo(args: &ServeArgs) -> Outcome {
     wait(server)
 }
 
-fn start(args: &ServeArgs, signals: &Signals) -> Result<Server, (Failure, String)> {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .init();
+fn start(
+    args: &ServeArgs,
+    origins: &[String],
+    signals: &Signals,
+) -> Result<Server, (Failure, String)> {
+    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("TIDEGATE_COMMIT"));
+    let file =
+        args.config.as_deref().map_or("none: defaults".into(), std::path::Path::to_string_lossy);
+    tracing::info!(version, commit, config = &*file, process = std::process::id(), "starting");
     let mut config = match &args.config {
         Some(file) => load(file).map_err(|error| (Failure::BadConfig, error.to_string()))?,
         None => Config::default(),
     };
     config.listen = args.listen.unwrap_or(config.listen);
+    config.access.origins.extend(origins.iter().cloned());
     config.engine.shards = args.shards.filter(|count| *count > 0).or(config.engine.shards);
     let plan = Plan::new(&mut config).map_err(|error| (Failure::BadConfig, error.to_string()))?;
     let server = Server::start(config).map_err(|error| (Failure::Other, error.to_string()))?;
     let webhooks = plan.start(&server).map_err(|error| (Failure::Other, error.to_string()))?;
     let stopper = server.stopper();
     let stop = move || {
+        tracing::info!("stopping: a signal asked for it; clients are told to come back");
         stopper.begin();
         webhooks.stop();
         stopper.stop();

@@ -12,6 +12,7 @@ use model::{Anonymous, Features, Limits, PolicyRule, Principal, Rates};
 
 use crate::devices::Role;
 
+pub use crate::origins::check_origin;
 pub(crate) use parse::is_device_name;
 pub use parse::{ConfigError, load, parse};
 pub use ranges::AddressRange;

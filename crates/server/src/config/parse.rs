@@ -17,6 +17,7 @@ use toml::de::DeValue;
 use super::webhooks::dead_letters_rule;
 use super::{AddressRange, ApplicationConfig, Config, EngineConfig, KeyConfig};
 use crate::devices::Role;
+use crate::origins::check_origin;
 use crate::subscribers::positions_rule;
 
 /// What is wrong with a configuration, and where.
@@ -365,8 +366,11 @@ impl Reader<'_> {
                     config.access.anonymous_rates = self.rates_of(path, value, classes)?;
                 }
                 "origins" => {
-                    config.access.origins =
-                        self.texts(path, value)?.into_iter().map(|(text, _)| text.into()).collect();
+                    for (text, at) in self.texts(path, value)? {
+                        check_origin(text)
+                            .map_err(|why| self.error(at, path, format!("`{text}` {why}")))?;
+                        config.access.origins.push(text.into());
+                    }
                 }
                 "hosts" => {
                     config.access.hosts =

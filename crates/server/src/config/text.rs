@@ -112,7 +112,10 @@ const SECTIONS: [Section; 10] = [
             setting(
                 "origins",
                 "[]",
-                "Origins of web pages that may connect, besides the server's own.",
+                "Origins of web pages that may connect, besides the server's own, such as [\"https://app.example.com\"]; \
+                 \"loopback\" is every page of the visitor's own machine (development servers), \"*\" is any page at all: \
+                 for data that everybody may read. A page of another origin is refused (403, 4302), and the log says which \
+                 line lets it in. `--origin` adds one.",
             ),
             setting(
                 "hosts",

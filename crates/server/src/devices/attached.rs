@@ -48,6 +48,11 @@ struct Told {
 }
 
 impl Attached {
+    /// `APPLICATION/DEVICE`.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(super) fn new(
         name: Arc<str>,
         application: ApplicationIndex,
@@ -256,7 +261,7 @@ impl<I: Io> Shard<I> {
         let framing = attached.reader.framing();
         append(ServerSays::Closing(&refusal_body(refusal)), framing, attached.unsent.end_mut());
         encode_last_chunk(attached.unsent.end_mut());
-        self.refusals += 1;
+        self.note_refusal(socket, refusal);
         self.send_device(socket);
         self.close_soon(socket);
     }

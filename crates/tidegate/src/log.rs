@@ -1,0 +1,263 @@
+//! The server's log: one event a line on standard error, as text or as JSON.
+//!
+//! A line is made where its event happens, and written by a thread of its own: a shard never waits for a terminal or a
+//! pipe. Lines that find no room are dropped, and the log says how many. Decision 0040.
+
+use std::io::{self, IsTerminal, Write};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{
+    Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel,
+};
+use std::time::{Duration, Instant};
+
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+
+use crate::args::{LogArgs, LogFormat};
+use crate::{Failure, Outcome};
+
+/// Lines that wait to be written.
+const LINES_WAITING_MAX: usize = 4_096;
+/// Bytes of a line; the rest of a longer one is cut off.
+const LINE_BYTES_MAX: usize = 16 << 10;
+/// How long the last lines may take to be written when the program ends.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+/// What parts of the program a level may be said for.
+const PARTS: [&str; 3] = ["server", "backbone", "webhooks"];
+
+/// What is logged: a level, or levels by part of the program.
+#[derive(Clone, Debug)]
+pub(crate) struct LogLevel(Targets);
+
+impl FromStr for LogLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+        let mut targets = Targets::new().with_default(LevelFilter::INFO);
+        for word in text.split(',') {
+            let (part, level) = word.split_once('=').map_or((None, word), |(p, l)| (Some(p), l));
+            let is_level = LEVELS.contains(&level);
+            let Some(level) = level.parse::<LevelFilter>().ok().filter(|_| is_level) else {
+                return Err(format!("`{level}` is no level; say {}", LEVELS.join(", ")));
+            };
+            targets = match part {
+                None => targets.with_default(level),
+                Some(part) if PARTS.contains(&part) => {
+                    targets.with_target(format!("tidegate_{part}"), level)
+                }
+                Some(part) => {
+                    return Err(format!("there is no part `{part}`; say {}", PARTS.join(" or ")));
+                }
+            };
+        }
+        Ok(Self(targets))
+    }
+}
+
+/// What the thread that writes is given.
+enum Job {
+    Line(Vec<u8>),
+    /// Tell when all that came before is written.
+    Flush(Sender<()>),
+}
+
+/// The running log.
+pub(crate) struct Log {
+    lines: Lines,
+    format: LogFormat,
+}
+
+impl Log {
+    /// Starts to log what the process does.
+    pub(crate) fn start(args: &LogArgs) -> Result<Self, (Failure, String)> {
+        let cannot = |error: &dyn std::fmt::Display| {
+            (Failure::Other, format!("cannot start the log: {error}; free some memory"))
+        };
+        let (lines, jobs) = Lines::new();
+        let lost = Arc::clone(&lines.lost);
+        std::thread::Builder::new()
+            .name("log".into())
+            .spawn(move || write_all(&jobs, &lost, io::stderr()))
+            .map_err(|error| cannot(&error))?;
+        let LogLevel(targets) = args.level.clone();
+        let registry = tracing_subscriber::registry().with(targets);
+        let layer = tracing_subscriber::fmt::layer().with_target(false).with_writer(lines.clone());
+        let set = match args.format {
+            LogFormat::Text => {
+                let layer = layer.with_ansi(io::stderr().is_terminal());
+                tracing::subscriber::set_global_default(registry.with(layer))
+            }
+            LogFormat::Json => {
+                let layer = layer.json().flatten_event(true).with_current_span(false);
+                tracing::subscriber::set_global_default(registry.with(layer))
+            }
+        };
+        set.map_err(|error| cannot(&error))?;
+        Ok(Self { lines, format: args.format })
+    }
+
+    /// Writes the last lines. Where the log is JSON, what the program failed of is its last line and told nowhere else.
+    pub(crate) fn finish(self, outcome: Outcome) -> Outcome {
+        let outcome = match (outcome, self.format) {
+            (Err((failure, text)), LogFormat::Json) => {
+                tracing::error!("{text}");
+                Err((failure, String::new()))
+            }
+            (outcome, _) => outcome,
+        };
+        self.lines.flush(END_PATIENCE);
+        outcome
+    }
+}
+
+/// Where lines are handed over.
+#[derive(Clone, Debug)]
+struct Lines {
+    jobs: SyncSender<Job>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Lines {
+    fn new() -> (Self, Receiver<Job>) {
+        let (jobs, taken) = sync_channel(LINES_WAITING_MAX);
+        (Self { jobs, lost: Arc::default() }, taken)
+    }
+
+    /// Waits until all lines are written, but not longer than `patience`.
+    fn flush(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let (tell, hear) = channel();
+        let mut job = Job::Flush(tell);
+        while let Err(TrySendError::Full(back)) = self.jobs.try_send(job) {
+            if Instant::now() >= until {
+                return;
+            }
+            job = back;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // Who takes longer writes to nobody.
+        let _ = hear.recv_timeout(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut kept = line[..line.len().min(LINE_BYTES_MAX)].to_vec();
+        if kept.len() < line.len() {
+            kept.push(b'\n');
+        }
+        if self.jobs.try_send(Job::Line(kept)).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// Writes lines until nobody logs any more. What was lost is told once there is room for it again.
+fn write_all(jobs: &Receiver<Job>, lost: &AtomicU64, mut out: impl Write) {
+    loop {
+        let job = match jobs.try_recv() {
+            Ok(job) => job,
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => {
+                let count = lost.swap(0, Ordering::Relaxed);
+                if count > 0 {
+                    tracing::warn!(
+                        count,
+                        "lines of this log are missing here: standard error took them too slowly"
+                    );
+                }
+                let Ok(job) = jobs.recv() else { return };
+                job
+            }
+        };
+        match job {
+            // There is nowhere else to say that it fails.
+            Job::Line(line) => drop(out.write_all(&line)),
+            // Whoever waited may have given up.
+            Job::Flush(tell) => drop(tell.send(())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+
+    #[test]
+    fn levels_are_words_for_all_or_for_a_part() {
+        for text in ["info", "off", "warn,webhooks=debug", "server=trace"] {
+            assert!(LogLevel::from_str(text).is_ok(), "{text}");
+        }
+        for (text, why) in [
+            ("verbose", "`verbose` is no level; say off, error"),
+            ("", "`` is no level"),
+            ("info,hub=debug", "there is no part `hub`; say server or backbone or webhooks"),
+            ("server=loud", "`loud` is no level"),
+        ] {
+            let error = LogLevel::from_str(text).expect_err(text);
+            assert!(error.starts_with(why), "{error}");
+        }
+    }
+
+    /// What is written, and what holds it up.
+    #[derive(Clone, Default)]
+    struct Slow(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_logs_never_waits_for_who_writes() {
+        let (mut lines, jobs) = Lines::new();
+        let (slow, lost) = (Slow::default(), Arc::clone(&lines.lost));
+        let held = slow.0.lock().expect("nobody panics with it");
+        let out = slow.clone();
+        let writer = std::thread::spawn(move || write_all(&jobs, &lost, out));
+        let count = LINES_WAITING_MAX + 1_000;
+        (0..count).for_each(|_| lines.write_all(b"a line\n").expect("never fails"));
+        // One may be in the writer's hands.
+        let dropped = lines.lost.load(Ordering::Relaxed);
+        assert!((999..=1_000).contains(&dropped), "{dropped}");
+        lines.flush(Duration::from_millis(1));
+        drop(held);
+        drop(lines);
+        writer.join().expect("it ends when nobody logs any more");
+        let written = slow.0.lock().expect("nobody panics with it");
+        assert_eq!(written.len(), (count - dropped as usize) * b"a line\n".len());
+    }
+
+    #[test]
+    fn a_long_line_is_cut_off_and_stays_one() {
+        let (mut lines, jobs) = Lines::new();
+        lines.write_all(&[b'x'; LINE_BYTES_MAX + 5]).expect("never fails");
+        let Ok(Job::Line(line)) = jobs.try_recv() else { panic!("there is one") };
+        assert!(line.len() == LINE_BYTES_MAX + 1 && line.ends_with(b"x\n"));
+    }
+}
