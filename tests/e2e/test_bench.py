@@ -4,6 +4,7 @@ Nothing here is timed: how fast it was is not looked at.
 """
 
 import json
+import os
 import pathlib
 import subprocess
 
@@ -100,11 +101,12 @@ def test_a_report_and_a_comparison_are_written(tmp_path):
 
 
 def test_without_a_scenario_it_measures_against_the_floor_and_keeps_the_token_to_itself():
-    command = [PROGRAM, "bench", "--clients", "20", "--duration", "1", "--json", "--token", "hidden"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    command = [PROGRAM, "bench", "--clients", "20", "--duration", "1", "--json"]
+    env = {**os.environ, "TIDEGATE_TOKEN": "hidden"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
     report = json.loads(done.stdout)
     assert report["scenario"] == "quick" and report["result"]["floor"]["ratio"] > 0
-    assert "hidden" not in done.stdout and report["command"].endswith("--token TOKEN")
+    assert "hidden" not in done.stdout and report["command"].endswith("--duration 1 --json")
 
 
 def test_a_target_that_is_not_there_is_a_clear_error():

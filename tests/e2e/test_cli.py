@@ -1,8 +1,13 @@
-"""The command line where things go wrong: full disks, endless input, commands that do not end, servers that are not there."""
+"""The command line: what it says to whoever types it, and where things go wrong: full disks, endless input, commands that do
+not end, servers that are not there."""
 
 import contextlib
+import json
 import os
 import pathlib
+import pty
+import re
+import select
 import signal
 import subprocess
 import sys
@@ -25,7 +30,7 @@ def server(tmp_path):
 
 
 def tool(server, *args, **more):
-    command = [PROGRAM, "--server", f"ws://127.0.0.1:{server.port}", *args]
+    command = [PROGRAM, *args, "--server", f"ws://127.0.0.1:{server.port}"]
     return subprocess.Popen(command, stderr=subprocess.PIPE, **more)
 
 
@@ -80,7 +85,7 @@ sys.exit(status)
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(server):
-    command = [sys.executable, "-c", METER, PROGRAM, "--server", f"ws://127.0.0.1:{server.port}", "pub", "a", "-"]
+    command = [sys.executable, "-c", METER, PROGRAM, "pub", "--server", f"ws://127.0.0.1:{server.port}", "a", "-"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with contextlib.suppress(BrokenPipeError):
         for _ in range(200):
@@ -112,7 +117,7 @@ def test_a_command_ends_with_the_program_that_handles_requests(server, tmp_path,
 
 
 def test_devices_do_not_try_a_dead_server_for_ever(tmp_path):
-    command = [PROGRAM, "--server", f"http://127.0.0.1:{free_port()}", "devices", "simulate"]
+    command = [PROGRAM, "devices", "simulate", "--server", f"http://127.0.0.1:{free_port()}"]
     process = subprocess.run([*command, "--count", "100", "--application", "a", "--key", "k"], capture_output=True, timeout=60)
     assert process.returncode == 3 and b"nobody answers there, 8 times in a row" in process.stderr, process
     lost = max(int(line.rsplit(b",", 1)[1].split()[0]) for line in process.stdout.splitlines())
@@ -150,3 +155,145 @@ def test_a_conformance_suite_that_cannot_run_fails(tmp_path):
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     process = subprocess.run([ROOT / "tests/conformance/autobahn"], env=environment, capture_output=True, timeout=SECONDS)
     assert process.returncode == 1 and b"pyenv install 2.7" in process.stderr, process
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pub", "a//b", "x"], "the level at byte 2 is empty"),
+        (["pub", "a/b", "{bad"], "say --text"),
+        (["request", "a/b", "[1,"], "say --text"),
+        (["sub", "a b#"], "as a selector"),
+        (["sub", "a", "--from", "yesterday"], "say snapshot, now, all or last:10"),
+        (["sub", "a", "--conflation", "some"], "say off, lagging"),
+        (["sub", "a", "--name", "a/b"], "A-Z"),
+        (["handle", "#x", "--exec", "true"], "as a selector"),
+        (["history", "a", "--since", "soon"], "write such as 10m"),
+        (["bench", "nonsense"], "there is no scenario `nonsense`"),
+        (["bench", "--scale", "much"], "say auto or 0.1"),
+        (["get", "a", "--server", "ftp://x"], "write such as ws://localhost:8470"),
+        (["get", "a", "--server", "wss://x"], "no TLS yet"),
+        (["serve", "--listen", "8470"], "write such as"),
+        (["serve", "--server", "x"], "unexpected argument"),
+        (["config", "check", "--token", "x"], "unexpected argument"),
+        (["dance"], "unrecognized subcommand"),
+    ],
+)
+def test_wrong_usage_has_one_exit_code_and_says_the_right_one(words, said):
+    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 2 and said in done.stderr, done
+
+
+def test_a_filter_that_is_wrong_is_shown_with_a_mark_under_the_place(server):
+    done = server.run("sub", "a", "--filter", "data.price >")
+    assert done.returncode == 2 and "at character 13, it ends too early" in done.stderr, done
+    assert done.stderr.endswith("\n  data.price >\n              ^\n"), done.stderr
+    asked = server.run("request", "a", "1", "--filter", "session = 'x'")
+    assert asked.returncode == 2 and "to compare write `==`" in asked.stderr, asked
+
+
+def test_what_looks_like_json_can_be_published_as_text(server):
+    assert server.run("publish", "logs/a", "[warn] disk", "--text").returncode == 0
+    assert server.run("pub", "logs/a", "-", input="[info] lines are not looked at\n").returncode == 0
+    assert server.run("subscribe", "logs/a", "--from", "all", "--count", "2").stdout.splitlines() == [
+        "logs/a 1 [warn] disk",
+        "logs/a 2 [info] lines are not looked at",
+    ]
+
+
+def test_topics_are_listed_page_by_page(server):
+    for name in ["b", "a/1", "a/2", "c"]:
+        publish(server, name, 1)
+    assert server.run("ls").stdout.splitlines() == ["a/1 1", "a/2 1", "b 1", "c 1"]
+    assert server.run("topics", "a/+").stdout.splitlines() == ["a/1 1", "a/2 1"]
+    first = server.run("topics", "--limit", "2")
+    assert first.stdout.splitlines() == ["a/1 1", "a/2 1"] and "--after 'a/2'" in first.stderr
+    rest = server.run("topics", "--after", "a/2", "--json")
+    assert [json.loads(line)["topic"] for line in rest.stdout.splitlines()] == ["b", "c"] and not rest.stderr
+    assert "nothing is published to `x/#`" in server.run("topics", "x/#").stderr
+
+
+def test_a_history_is_printed_from_where_one_wants(server):
+    lines = "".join(f"{number}\n" for number in range(1, 251))
+    assert server.run("pub", "h", "-", input=lines).returncode == 0
+
+    def sequences(*words):
+        done = server.run("history", "h", *words, "--json")
+        assert done.returncode == 0, done
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        assert all(line["data"] == line["sequence"] and line["topic"] == "h" for line in found)
+        return [line["sequence"] for line in found]
+
+    kept = 100
+    assert sequences() == list(range(241, 251))
+    assert sequences("--last", "3") == [248, 249, 250]
+    assert sequences("--last", "1000") == list(range(251 - kept, 251))
+    assert sequences("--after", "245", "--limit", "3") == [246, 247, 248]
+    assert len(sequences("--since", "1h")) == kept and sequences("--since", "2100-01-01T00:00:00Z") == []
+    shown = server.run("history", "h", "--after", "1", "--limit", "1")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z 151 151\n", shown.stdout), shown
+    assert "2 to 150 are not kept any more" in shown.stderr
+    assert "nothing is kept" in server.run("history", "nowhere").stderr
+
+
+def test_a_server_says_how_it_is(server):
+    publish(server, "a", 1)
+    shown = server.run("status")
+    assert shown.returncode == 0 and re.search(r"^ws://\S+ +serves$", shown.stdout, re.M), shown
+    assert re.search(r"^publications +1$", shown.stdout, re.M) and re.search(r"^topics +1$", shown.stdout, re.M)
+    told = json.loads(server.run("status", "--json").stdout)
+    assert told["ready"] is True and told["numbers"]["tidegate_publications_total"] == 1
+    assert "nobody is behind" in server.run("slow").stderr
+    gone = subprocess.run([PROGRAM, "status", "--server", f"localhost:{free_port()}"], capture_output=True, text=True, timeout=60)
+    assert gone.returncode == 3 and "check the address, and that it runs" in gone.stderr, gone
+
+
+def test_names_stand_where_addresses_do(tmp_path):
+    port = free_port()
+    (tmp_path / "t.toml").write_text(f'[server]\nlisten = "localhost:{port}"\n')
+    with subprocess.Popen([PROGRAM, "serve", "--config", tmp_path / "t.toml"], stderr=subprocess.DEVNULL) as process:
+        try:
+            command = [PROGRAM, "pub", "a", "1", "--server", f"localhost:{port}"]
+            wait_until("it serves", lambda: subprocess.run(command, capture_output=True, timeout=60).returncode == 0)
+        finally:
+            process.kill()
+
+
+def on_a_terminal(command, wanted):
+    """What a command says on a terminal until `wanted` is there."""
+    own, its = pty.openpty()
+    process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its)
+    os.close(its)
+    said, until = b"", time.monotonic() + 60
+    try:
+        while wanted not in said:
+            assert time.monotonic() < until, said
+            if select.select([own], [], [], 1)[0]:
+                said += os.read(own, 65_536)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(own)
+    return said.decode()
+
+
+def test_who_waits_at_a_terminal_is_told_for_what(server):
+    url = f"ws://127.0.0.1:{server.port}"
+    said = on_a_terminal([PROGRAM, "sub", "prices/*", "--server", url], b"'a/#'")
+    assert "subscribed to `prices/*`: nothing is published there yet" in said
+    assert "`prices/*` has no wildcards: these are + for one level and # for the rest" in said
+    publish(server, "prices/a", 1)
+    later = on_a_terminal([PROGRAM, "sub", "prices/+", "--from", "now", "--server", url], b"Ctrl-C")
+    assert "waiting for what is published from now on" in later and "wildcards" not in later
+    assert "subscribed" not in on_a_terminal([PROGRAM, "sub", "prices/+", "--server", url], b"prices/a 1 1")
+
+
+def test_completions_and_the_manual_know_every_command(tmp_path):
+    script = subprocess.run([PROGRAM, "completions", "bash"], check=True, capture_output=True, text=True, timeout=SECONDS).stdout
+    assert subprocess.run(["bash", "-n"], input=script, text=True, timeout=SECONDS).returncode == 0
+    page = subprocess.run([PROGRAM, "man"], check=True, capture_output=True, text=True, timeout=SECONDS).stdout
+    subprocess.run([PROGRAM, "man", "--out", tmp_path / "man"], check=True, timeout=SECONDS)
+    for command in ["serve", "sub", "topics", "history", "status", "slow"]:
+        assert f"tidegate__subcmd__{command}" in script or f"tidegate__{command}" in script, command
+        assert f"tidegate\\-{command}" in page, command
+        assert (tmp_path / "man" / f"tidegate-{command}.1").exists(), command

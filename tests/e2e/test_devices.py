@@ -444,7 +444,7 @@ def test_a_gateway_attaches_devices_on_its_session_and_a_device_takes_one_over(s
 
 def test_a_command_is_a_device(server, tmp_path):
     url = f"ws://127.0.0.1:{server.port}"
-    command = [PROGRAM, "--server", url, "handle", "--device", "meters/cli", "--exec", "rev"]
+    command = [PROGRAM, "handle", "--server", url, "--device", "meters/cli", "--exec", "rev"]
     device = Program(server, "cli", command, tmp_path)
     try:
         assert ask(server, "cli", b"hello").text == "olleh"

@@ -166,7 +166,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path):
     publishers = [Publisher(node, topic, topic == TOPICS[-1]) for topic in TOPICS]
     readers = [Reader(node) for _ in range(3)]
     # A client of the Rust SDK beside those that know only the protocol.
-    command = [PROGRAM, "--server", f"ws://127.0.0.1:{node.port}", "--json", "sub", *TOPICS]
+    command = [PROGRAM, "sub", "--server", f"ws://127.0.0.1:{node.port}", "--json", *TOPICS]
     sub = subprocess.Popen([*command, "--from", "last:1000000000"], stdout=subprocess.PIPE, text=True)
     lines = []
     collector = threading.Thread(target=lambda: lines.extend(sub.stdout), daemon=True)

@@ -105,7 +105,7 @@ def test_a_refused_client_is_found_in_the_log_alone(start):
     server = start(TIDEGATE_LOG_FORMAT="json")
     assert publish(server, "a/x", "secret-of-mallory").status_code == 401
     assert publish(server, "b/x", "secret-of-alice").status_code == 403
-    assert server.run("--token", "secret-of-alice", "sub", "#").returncode == 4
+    assert server.run("sub", "#", "--token", "secret-of-alice").returncode == 4
 
     def found(code, **members):
         return [e for e in events(server) if e.get("code") == code and members.items() <= e.items()]

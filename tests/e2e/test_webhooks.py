@@ -121,7 +121,7 @@ def serving(folder, config, port=None):
 
 def publish(server, topic, *payloads):
     """Publishes, and answers the sequences."""
-    result = server.run("--json", "pub", topic, "-", input="".join(f"{payload}\n" for payload in payloads))
+    result = server.run("pub", "--json", topic, "-", input="".join(f"{payload}\n" for payload in payloads))
     assert result.returncode == 0, result.stderr
     return [json.loads(line)["sequence"] for line in result.stdout.splitlines()]
 
@@ -263,7 +263,7 @@ def test_what_cannot_be_delivered_is_recorded(tmp_path, config):
         says(server, "a dead letter")
         refused = server.run("pub", "webhooks/erp/dead", '{"forged":true}')
         assert refused.returncode == 4 and "4301" in refused.stderr, "without a token nobody writes there"
-        level = server.run("--json", "sub", "webhooks/erp/dead", "--from", "all", "--count", "1")
+        level = server.run("sub", "--json", "webhooks/erp/dead", "--from", "all", "--count", "1")
         assert json.loads(level.stdout)["data"]["id"] == letter["id"]
 
 

@@ -11,6 +11,7 @@ use protocol::delta::{self, Difference};
 pub(crate) use protocol::native::check_payload;
 
 use crate::filter_cost;
+use crate::filter_error::FilterError;
 
 /// A subscription's filter, ready to be asked. CEL (Common Expression Language), without macros that loop.
 pub(crate) struct Filter {
@@ -77,29 +78,30 @@ impl PayloadReader {
 /// # Errors
 /// It is no expression, or one that loops or may go through a payload too often.
 pub(crate) fn compile(text: &str) -> Result<Filter, Refusal> {
+    read(text).map_err(|error| Refusal::new(Code::BadFilter, error.to_string()))
+}
+
+/// Checks the text of a filter without using it.
+///
+/// # Errors
+/// The same, with the place in the text.
+pub fn check_filter_text(text: &str) -> Result<(), FilterError> {
+    read(text).map(drop)
+}
+
+fn read(text: &str) -> Result<Filter, FilterError> {
     const DEPTH_MAX: usize = 64;
-    let refuse = |why: String| {
-        let text = format!(
-            "cannot use the filter: {why}; write a CEL expression over `data` and `topic`, such as \
-             `data.price > 100.0`"
-        );
-        Refusal::new(Code::BadFilter, text)
-    };
     // The parser goes as deep as the text does.
     let opened = text.bytes().filter(|byte| b"([{!-?.".contains(byte)).count();
     if opened > DEPTH_MAX {
-        return Err(refuse(format!(
-            "it is nested too deep, or has more than {DEPTH_MAX} operators"
-        )));
+        let why = format!("it is nested too deep, or has more than {DEPTH_MAX} operators");
+        return Err(FilterError::new(why));
     }
     let compiled = catch_unwind(|| Program::compile(text));
-    let compiled = compiled.map_err(|_| refuse("the parser failed over it".into()))?;
-    let program = compiled.map_err(|error| {
-        let text = error.to_string();
-        refuse(text.lines().next().unwrap_or("it does not parse").to_owned())
-    })?;
+    let compiled = compiled.map_err(|_| FilterError::new("the parser failed over it"))?;
+    let program = compiled.map_err(|errors| FilterError::of_parser(text, &errors))?;
     match filter_cost::too_much(program.expression()) {
-        Some(why) => Err(refuse(why)),
+        Some(why) => Err(FilterError::new(why)),
         None => Ok(Filter { program }),
     }
 }

@@ -16,24 +16,42 @@ use crate::log::LogLevel;
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    pub remote: Remote,
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-/// Which server the client commands speak to.
+/// Which server a command speaks to.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Remote {
-    /// The server to speak to.
-    #[arg(long, global = true, default_value = "ws://127.0.0.1:8470", env = "TIDEGATE_SERVER")]
+    /// The server to speak to: a URL, or HOST:PORT.
+    #[arg(long, default_value = "ws://127.0.0.1:8470", env = "TIDEGATE_SERVER", value_parser = server_of)]
     pub server: String,
     /// The token to present.
-    #[arg(long, global = true, env = "TIDEGATE_TOKEN", hide_env_values = true)]
+    #[arg(long, env = "TIDEGATE_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
+}
+
+/// How a command prints what it got.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Output {
     /// Prints JSON, one object a line.
-    #[arg(long, global = true)]
+    #[arg(long)]
     pub json: bool,
+}
+
+/// Reads where a server is.
+fn server_of(text: &str) -> Result<String, String> {
+    match text.split_once("://") {
+        None if text.is_empty() => Err("it is empty; write such as localhost:8470".into()),
+        None => Ok(format!("ws://{text}")),
+        Some(("ws" | "http" | "wss" | "https", rest)) if !rest.is_empty() => Ok(text.into()),
+        Some(_) => Err("it is no address of a server; write such as ws://localhost:8470".into()),
+    }
+}
+
+/// Reads where to listen: an address or a name of this machine, and a port.
+fn address_of(text: &str) -> Result<SocketAddr, String> {
+    server::config::address_of(text).map_err(|why| format!("it {why}"))
 }
 
 #[derive(Debug, Subcommand)]
@@ -43,17 +61,28 @@ pub(crate) enum Verb {
     /// Starts a server and a live feed, to have something to see.
     Demo(ServeArgs),
     /// Publishes the live feed to a server.
-    Feed,
+    Feed(FeedArgs),
     /// Publishes to a topic.
+    #[command(visible_alias = "publish")]
     Pub(PubArgs),
     /// Subscribes and prints what comes.
+    #[command(visible_alias = "subscribe")]
     Sub(SubArgs),
     /// Prints the newest value of a topic.
     Get(GetArgs),
+    /// Lists topics and how far each has come.
+    #[command(visible_alias = "ls")]
+    Topics(TopicsArgs),
+    /// Prints what is kept of a topic.
+    History(HistoryArgs),
     /// Asks whoever handles a topic, and prints the answer.
     Request(RequestArgs),
     /// Answers requests by running a command for each.
     Handle(HandleArgs),
+    /// Says how a server is: whether it serves, and its numbers.
+    Status(StatusArgs),
+    /// Shows who is furthest behind.
+    Slow(SlowArgs),
     /// Simulates devices.
     Devices(DevicesArgs),
     /// Shows or checks configuration.
@@ -62,6 +91,88 @@ pub(crate) enum Verb {
     Store(StoreArgs),
     /// Measures a server of its own (`bench list` names the scenarios).
     Bench(BenchArgs),
+    /// Prints what completes these commands in a shell, such as `source <(tidegate completions bash)`.
+    Completions(CompletionsArgs),
+    /// Prints the manual page, such as for `tidegate man | man -l -`.
+    Man(ManArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FeedArgs {
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TopicsArgs {
+    /// Which ones: a topic or a pattern (`+` one level, `#` the rest).
+    #[arg(default_value = "#")]
+    pub selector: String,
+    /// At most so many, by name.
+    #[arg(long, default_value_t = 100)]
+    pub limit: usize,
+    /// Only those after this name.
+    #[arg(long, value_name = "TOPIC")]
+    pub after: Option<String>,
+    #[command(flatten)]
+    pub remote: Remote,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// The topic.
+    pub topic: String,
+    /// The newest so many [default: 10].
+    #[arg(long, value_name = "COUNT")]
+    pub last: Option<u64>,
+    /// Those after this sequence, up to --limit.
+    #[arg(long, value_name = "SEQUENCE", conflicts_with_all = ["last", "since"])]
+    pub after: Option<u64>,
+    /// Those since then: 10m, 2h, 2026-01-31T12:00:00Z, or milliseconds since 1970; up to --limit.
+    #[arg(long, value_name = "WHEN", conflicts_with = "last", value_parser = crate::history::since)]
+    pub since: Option<u64>,
+    /// At most so many.
+    #[arg(long, default_value_t = 1_000)]
+    pub limit: u64,
+    #[command(flatten)]
+    pub remote: Remote,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub remote: Remote,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SlowArgs {
+    /// At most so many.
+    #[arg(long, default_value_t = 10)]
+    pub limit: usize,
+    #[command(flatten)]
+    pub remote: Remote,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// A directory for a page of each command, instead of one page on standard output.
+    #[arg(long)]
+    pub out: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -99,6 +210,8 @@ pub(crate) struct SimulateArgs {
     /// Ends after so many seconds; runs until it is stopped unless given.
     #[arg(long)]
     pub seconds: Option<u64>,
+    #[command(flatten)]
+    pub remote: Remote,
 }
 
 #[derive(Debug, clap::Args)]
@@ -180,6 +293,8 @@ pub(crate) struct BenchArgs {
     /// Turns audiences off, to measure what they are worth.
     #[arg(long)]
     pub no_audiences: bool,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// What the server logs, to standard error.
@@ -209,8 +324,8 @@ pub(crate) struct ServeArgs {
     /// The configuration file.
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Where to listen, instead of what the configuration says.
-    #[arg(long)]
+    /// Where to listen, instead of what the configuration says: an address or a name of this machine, and a port.
+    #[arg(long, value_name = "HOST:PORT", value_parser = address_of)]
     pub listen: Option<SocketAddr>,
     /// How many shards, instead of what the configuration says.
     #[arg(long)]
@@ -240,6 +355,10 @@ pub(crate) struct PubArgs {
     /// added to it.
     #[arg(long)]
     pub key: Option<String>,
+    #[command(flatten)]
+    pub remote: Remote,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 #[derive(Debug, clap::Args)]
@@ -274,12 +393,18 @@ pub(crate) struct SubArgs {
     /// Publications a second that the server sends at most.
     #[arg(long)]
     pub messages_per_second: Option<NonZeroU32>,
+    #[command(flatten)]
+    pub remote: Remote,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct GetArgs {
     /// The topic.
     pub topic: String,
+    #[command(flatten)]
+    pub remote: Remote,
 }
 
 #[derive(Debug, clap::Args)]
@@ -304,6 +429,10 @@ pub(crate) struct RequestArgs {
     /// Asks all who handle the topic, not one: prints a line for each answer.
     #[arg(long)]
     pub all: bool,
+    #[command(flatten)]
+    pub remote: Remote,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 #[derive(Debug, clap::Args)]
@@ -328,6 +457,8 @@ pub(crate) struct HandleArgs {
     /// Bytes that the payload of a request may have; the server's limit unless set.
     #[arg(long, value_name = "BYTES")]
     pub payload_bytes_max: Option<usize>,
+    #[command(flatten)]
+    pub remote: Remote,
 }
 
 #[derive(Debug, clap::Args)]

@@ -12,10 +12,11 @@ use ::bench::{
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
-use crate::args::{BenchArgs, Remote};
+use crate::args::BenchArgs;
+use crate::usage::wrong;
 use crate::{Failure, Outcome, print_line};
 
-pub(crate) fn bench(remote: &Remote, args: &BenchArgs) -> Outcome {
+pub(crate) fn bench(args: &BenchArgs) -> Outcome {
     let other = |text: String| (Failure::Other, text);
     match args.scenario.as_str() {
         "list" => {
@@ -31,14 +32,14 @@ pub(crate) fn bench(remote: &Remote, args: &BenchArgs) -> Outcome {
         "compare" => return compare_files(args),
         _ => {}
     }
-    let scenario = find(&args.scenario).map_err(other)?;
+    let scenario = find(&args.scenario).map_err(wrong)?;
     let target = match (&args.target, &args.peer) {
         (Some(url), _) => TargetChoice::Running(url.clone()),
         (None, Some(program)) => TargetChoice::Peer(program.clone()),
         (None, None) => TargetChoice::Own,
     };
     let options = Options {
-        scale: scale_of(&args.scale).map_err(other)?,
+        scale: scale_of(&args.scale).map_err(wrong)?,
         clients: args.clients,
         topics: args.topics,
         rate: args.rate,
@@ -52,7 +53,7 @@ pub(crate) fn bench(remote: &Remote, args: &BenchArgs) -> Outcome {
     let shown = Shown::new();
     let report = run(&scenario, &target, &options, &shown).map_err(other)?;
     shown.bar.finish_and_clear();
-    print_line(&match remote.json {
+    print_line(&match args.output.json {
         true => report.json.to_string(),
         false => table(&report.json),
     });
@@ -65,21 +66,14 @@ pub(crate) fn bench(remote: &Remote, args: &BenchArgs) -> Outcome {
     Err(other("the run is not valid: something was lost, or the generator fell behind".into()))
 }
 
-/// This command as it can be typed again, without its token; what a shell would read as more than a word is quoted.
+/// This command as it can be typed again; what a shell would read as more than a word is quoted.
 fn command() -> String {
-    let mut is_secret = false;
-    let shown =
-        move |word: String| match (std::mem::replace(&mut is_secret, word == "--token"), word) {
-            (true, _) => "TOKEN".to_owned(),
-            (false, word) if word.starts_with("--token=") => "--token=TOKEN".to_owned(),
-            (false, word) => word,
-        };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+%@".contains(c);
     let quoted = |word: String| match word.is_empty() || !word.chars().all(is_plain) {
         true => format!("'{}'", word.replace('\'', "'\\''")),
         false => word,
     };
-    let words = std::env::args().skip(1).map(shown).map(quoted);
+    let words = std::env::args().skip(1).map(quoted);
     std::iter::once("tidegate".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
@@ -110,8 +104,7 @@ fn write_files(folder: &Path, name: &str, report: &Value) -> Outcome {
 
 fn compare_files(args: &BenchArgs) -> Outcome {
     let [a, b] = &args.reports[..] else {
-        let text = "cannot compare: it takes two files; give A.json and B.json";
-        return Err((Failure::Other, text.into()));
+        return Err(wrong("cannot compare: it takes two files; give A.json and B.json"));
     };
     let read = |path: &Path| -> Result<Value, (Failure, String)> {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string());

@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use bench::{DevicePlan, DeviceSwarm};
 
-use crate::args::{DevicesArgs, DevicesVerb, Remote, SimulateArgs};
+use crate::args::{DevicesArgs, DevicesVerb, SimulateArgs};
 use crate::{Failure, Outcome, print_line};
 
-pub(crate) fn devices(remote: &Remote, args: &DevicesArgs) -> Outcome {
+pub(crate) fn devices(args: &DevicesArgs) -> Outcome {
     match &args.verb {
-        DevicesVerb::Simulate(simulate) => self::simulate(remote, simulate),
+        DevicesVerb::Simulate(simulate) => self::simulate(simulate),
     }
 }
 
 /// Attaches devices that answer what they are asked, and tells each second how they are.
-fn simulate(remote: &Remote, args: &SimulateArgs) -> Outcome {
+fn simulate(args: &SimulateArgs) -> Outcome {
     engine::raise_descriptor_limit();
     let plan = DevicePlan {
-        address: address_of(&remote.server)?,
+        address: address_of(&args.remote.server)?,
         devices: args.count,
         application: args.application.clone(),
         key: args.key.clone(),

@@ -3,19 +3,19 @@
 use std::time::{Duration, Instant};
 
 use client::Update;
-use model::{Limits, Selector, Start, Subscribe, SubscribeOptions, TopicName};
+use model::{Selector, Start, Subscribe, SubscribeOptions};
 
-use crate::args::{GetArgs, Remote};
+use crate::args::GetArgs;
 use crate::publish::{connect, failure_of};
+use crate::usage::topic_of;
 use crate::{Failure, Outcome, print_line};
 
 /// How long a value may take to come.
 const VALUE_MAX: Duration = Duration::from_secs(2);
 
-pub(crate) fn get(remote: &Remote, args: &GetArgs) -> Outcome {
-    let topic = TopicName::parse(&args.topic, &Limits::default())
-        .map_err(|error| (Failure::Refused, error.to_string()))?;
-    let mut client = connect(remote)?;
+pub(crate) fn get(args: &GetArgs) -> Outcome {
+    let topic = topic_of(&args.topic)?;
+    let mut client = connect(&args.remote)?;
     client.subscribe(Subscribe {
         selectors: vec![Selector::of_topic(&topic)],
         start: Start::Snapshot,

@@ -10,12 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use client::{Ticket, Update};
-use model::{Asked, Attach, Capacity, Handle, Limits, Payload, Selector};
+use model::{Asked, Attach, Capacity, Handle, Payload, Selector};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::args::{HandleArgs, Remote};
+use crate::args::HandleArgs;
 use crate::payload::{Said, kind_of};
 use crate::publish::{connect, failure_of};
+use crate::usage::selector_of;
 use crate::{Failure, Outcome};
 
 /// How soon an answer is noticed while commands run.
@@ -26,12 +27,10 @@ const NOTHING_RUNS: Duration = Duration::from_secs(3600);
 type Answer = Result<Arc<Payload>, Box<str>>;
 
 /// Runs a command for each request; ends when the server refuses.
-pub(crate) fn handle(remote: &Remote, args: &HandleArgs) -> Outcome {
-    let selectors = args.selectors.iter().map(|text| Selector::parse(text, &Limits::default()));
-    let selectors: Vec<Selector> = selectors
-        .collect::<Result<_, _>>()
-        .map_err(|error| (Failure::Refused, error.to_string()))?;
-    let mut client = connect(remote)?;
+pub(crate) fn handle(args: &HandleArgs) -> Outcome {
+    let selectors = args.selectors.iter().map(|text| selector_of(text));
+    let selectors: Vec<Selector> = selectors.collect::<Result<_, _>>()?;
+    let mut client = connect(&args.remote)?;
     let (concurrency, payload_bytes_max) = (args.concurrency, args.payload_bytes_max);
     if !selectors.is_empty() {
         client.handle(Handle { selectors, capacity: Capacity { concurrency, payload_bytes_max } });
@@ -189,6 +188,8 @@ fn read_up_to(from: Option<impl Read + Send + 'static>, bytes_max: usize) -> Rec
 
 #[cfg(test)]
 mod tests {
+    use model::Limits;
+
     use super::*;
 
     fn asked(data: &str) -> Asked {

@@ -8,13 +8,20 @@ mod devices;
 mod feed;
 mod get;
 mod handle;
+mod help;
+mod history;
+mod http;
 mod log;
 mod payload;
 mod publish;
 mod request;
 mod serve;
+mod slow;
+mod status;
 mod store;
 mod subscribe;
+mod topics;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -31,6 +38,8 @@ static ALLOCATOR: CountingAllocator<mimalloc::MiMalloc> = CountingAllocator(mima
 pub(crate) enum Failure {
     /// 1: anything else.
     Other = 1,
+    /// 2: wrong usage.
+    Usage = 2,
     /// 3: no connection.
     NoConnection = 3,
     /// 4: the server refused.
@@ -44,16 +53,22 @@ fn main() -> ExitCode {
     let result = match args.verb {
         Verb::Serve(serve) => serve::serve(&serve),
         Verb::Demo(serve) => serve::demo(&serve),
-        Verb::Feed => feed::feed(&args.remote),
-        Verb::Pub(publish) => publish::publish(&args.remote, &publish),
-        Verb::Sub(subscribe) => subscribe::subscribe(&args.remote, &subscribe),
-        Verb::Get(get) => get::get(&args.remote, &get),
-        Verb::Request(request) => request::request(&args.remote, &request),
-        Verb::Handle(handle) => handle::handle(&args.remote, &handle),
-        Verb::Devices(devices) => devices::devices(&args.remote, &devices),
+        Verb::Feed(feed) => feed::feed(&feed.remote),
+        Verb::Pub(publish) => publish::publish(&publish),
+        Verb::Sub(subscribe) => subscribe::subscribe(&subscribe),
+        Verb::Get(get) => get::get(&get),
+        Verb::Topics(topics) => topics::topics(&topics),
+        Verb::History(history) => history::history(&history),
+        Verb::Request(request) => request::request(&request),
+        Verb::Handle(handle) => handle::handle(&handle),
+        Verb::Status(status) => status::status(&status),
+        Verb::Slow(slow) => slow::slow(&slow),
+        Verb::Devices(devices) => devices::devices(&devices),
         Verb::Config(config) => config::config(&config),
         Verb::Store(store) => store::store(&store),
-        Verb::Bench(bench) => bench::bench(&args.remote, &bench),
+        Verb::Bench(bench) => bench::bench(&bench),
+        Verb::Completions(shell) => help::completions(&shell),
+        Verb::Man(man) => help::man(&man),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

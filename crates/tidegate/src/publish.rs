@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use client::{Client, ClientError, ClientOptions, ErrorCode, Token, Update};
 use indicatif::{ProgressBar, ProgressStyle};
-use model::{Advice, Draft, Limits, Payload, Rates, TopicName};
+use model::{Advice, Draft, Payload, Rates, TopicName};
 use serde_json::json;
 
-use crate::args::{PubArgs, Remote};
-use crate::payload::{Said, kind_of};
+use crate::args::{Output, PubArgs, Remote};
+use crate::payload::{Said, check_said, kind_of};
+use crate::usage::{topic_of, wrong};
 use crate::{Failure, Outcome, print_line};
 
 /// Publications on their way without an answer, at most.
@@ -29,6 +30,11 @@ pub(crate) fn connect_with(remote: &Remote, rates: Rates) -> Result<Client, (Fai
         other_urls: Vec::new(),
         seed: None,
     };
+    if remote.server.starts_with("wss://") || remote.server.starts_with("https://") {
+        let server = &remote.server;
+        let why = "commands that keep a connection speak no TLS yet; use ws:// to where TLS ends";
+        return Err(wrong(format!("cannot connect to {server}: {why}")));
+    }
     Client::connect(&remote.server, options).map_err(|error| failure_of(&error))
 }
 
@@ -43,10 +49,12 @@ pub(crate) fn failure_of(error: &ClientError) -> (Failure, String) {
     (if is_refused { Failure::Refused } else { Failure::NoConnection }, error.to_string())
 }
 
-pub(crate) fn publish(remote: &Remote, args: &PubArgs) -> Outcome {
-    let topic = TopicName::parse(&args.topic, &Limits::default())
-        .map_err(|error| (Failure::Refused, error.to_string()))?;
-    let mut client = connect(remote)?;
+pub(crate) fn publish(args: &PubArgs) -> Outcome {
+    let topic = topic_of(&args.topic)?;
+    if args.data != "-" {
+        check_said(said(args), &args.data, "publish")?;
+    }
+    let (mut client, output) = (connect(&args.remote)?, args.output);
     let draft = |bytes: &[u8], key: Option<&str>| Draft {
         topic: topic.clone(),
         payload: Payload::new(kind_of(said(args), bytes), bytes),
@@ -55,7 +63,7 @@ pub(crate) fn publish(remote: &Remote, args: &PubArgs) -> Outcome {
     };
     if args.data != "-" {
         client.publish(draft(args.data.as_bytes(), args.key.as_deref()));
-        return await_answers(&mut client, remote, 0).map(|_| ());
+        return await_answers(&mut client, output, 0).map(|_| ());
     }
     let progress = progress_to(&topic);
     let (mut input, mut number) = (std::io::stdin().lock(), 0_u64);
@@ -63,11 +71,11 @@ pub(crate) fn publish(remote: &Remote, args: &PubArgs) -> Outcome {
         number += 1;
         let key = args.key.as_ref().map(|key| format!("{key}-{number}"));
         client.publish(draft(&line, key.as_deref()));
-        progress.inc(await_answers(&mut client, remote, WINDOW)?);
+        progress.inc(await_answers(&mut client, output, WINDOW)?);
     }
-    progress.inc(await_answers(&mut client, remote, 0)?);
+    progress.inc(await_answers(&mut client, output, 0)?);
     progress.finish_and_clear();
-    if !remote.json {
+    if !output.json {
         eprintln!("{} published to {topic}", progress.position());
     }
     Ok(())
@@ -114,7 +122,7 @@ fn said(args: &PubArgs) -> Said {
 /// Takes answers until at most `left` are awaited; answers how many publications were kept.
 fn await_answers(
     client: &mut Client,
-    remote: &Remote,
+    output: Output,
     left: usize,
 ) -> Result<u64, (Failure, String)> {
     let mut count = 0;
@@ -124,7 +132,7 @@ fn await_answers(
         match client.next(until) {
             Some(Update::Published { position, .. }) => {
                 count += 1;
-                if remote.json {
+                if output.json {
                     let (epoch, sequence) = (position.epoch.as_str(), position.sequence.get());
                     print_line(&json!({ "epoch": epoch, "sequence": sequence }).to_string());
                 }

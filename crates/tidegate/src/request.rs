@@ -4,24 +4,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::Update;
-use model::{Limits, Payload, Recipients, Request, TopicName};
+use model::{Payload, Recipients, Request};
 
-use crate::args::{Remote, RequestArgs};
-use crate::payload::{Said, json_of, kind_of};
+use crate::args::{Output, RequestArgs};
+use crate::payload::{Said, check_said, json_of, kind_of};
 use crate::publish::{connect, failure_of};
+use crate::usage::{check_filter, topic_of};
 use crate::{Failure, Outcome, print_line};
 
 /// How much longer than the server a client waits for what became of its request.
 const GRACE: Duration = Duration::from_secs(5);
 
-pub(crate) fn request(remote: &Remote, args: &RequestArgs) -> Outcome {
-    let topic = TopicName::parse(&args.topic, &Limits::default())
-        .map_err(|error| (Failure::Refused, error.to_string()))?;
+pub(crate) fn request(args: &RequestArgs) -> Outcome {
+    let topic = topic_of(&args.topic)?;
     let bytes = args.data.as_bytes();
-    let kind = kind_of(if args.text { Said::Text } else { Said::Nothing }, bytes);
+    let said = if args.text { Said::Text } else { Said::Nothing };
+    check_said(said, &args.data, "ask")?;
+    check_filter(args.filter.as_deref())?;
+    let kind = kind_of(said, bytes);
     let timeout = Duration::from_millis(args.timeout_ms);
     let filter = args.filter.as_deref().map(Into::into);
-    let mut client = connect(remote)?;
+    let mut client = connect(&args.remote)?;
     client.request(Request {
         topic,
         payload: Arc::new(Payload::new(kind, bytes)),
@@ -33,7 +36,7 @@ pub(crate) fn request(remote: &Remote, args: &RequestArgs) -> Outcome {
     while let Some(update) = client.next(until) {
         match update {
             Update::Response(response) => {
-                print_answer(remote, &response);
+                print_answer(args.output, &response);
                 if !response.has_more {
                     return Ok(());
                 }
@@ -55,9 +58,9 @@ pub(crate) fn request(remote: &Remote, args: &RequestArgs) -> Outcome {
     Err((Failure::Other, text.into()))
 }
 
-fn print_answer(remote: &Remote, response: &model::Response) {
+fn print_answer(output: Output, response: &model::Response) {
     let (kind, bytes) = (response.payload.kind(), response.payload.bytes());
-    if !remote.json {
+    if !output.json {
         return print_line(&String::from_utf8_lossy(bytes));
     }
     let mut line = json_of(kind, bytes);

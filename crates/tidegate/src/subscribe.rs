@@ -1,32 +1,33 @@
 //! `tidegate sub`.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use client::{Client, Message, Update};
 use model::{
-    CommandId, Conflation, DeltaKind, Limits, Position, Rates, Selector, Start, Subscribe,
+    CommandId, Conflation, DeltaKind, Position, Rates, Selector, Start, Subscribe,
     SubscribeOptions, SubscriberName, TopicName,
 };
 
-use crate::args::{Remote, SubArgs};
+use crate::args::SubArgs;
 use crate::payload::json_of;
 use crate::publish::{connect_with, failure_of};
+use crate::usage::{check_filter, selector_of, wrong};
 use crate::{Failure, Outcome, print_line};
 
-pub(crate) fn subscribe(remote: &Remote, args: &SubArgs) -> Outcome {
-    let selectors = args
-        .selectors
-        .iter()
-        .map(|text| Selector::parse(text, &Limits::default()))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| (Failure::Refused, error.to_string()))?;
+pub(crate) fn subscribe(args: &SubArgs) -> Outcome {
+    let selectors: Vec<Selector> =
+        args.selectors.iter().map(|text| selector_of(text)).collect::<Result<_, _>>()?;
+    check_filter(args.filter.as_deref())?;
     let name = args.name.as_deref().map(name_of).transpose()?;
     let usual = if name.is_some() { "all" } else { "snapshot" };
     let start = start_of(args.from.as_deref().unwrap_or(usual))?;
     let (positions, options) = (Vec::new(), options_of(args)?);
     let rates = Rates { bytes: args.bytes_per_second, messages: args.messages_per_second };
-    let mut client = connect_with(remote, rates)?;
+    let mut hint = (std::io::stderr().is_terminal() && !args.output.json)
+        .then(|| (Instant::now() + HINT_AFTER, hint_of(&selectors, &start)));
+    let mut client = connect_with(&args.remote, rates)?;
     client.subscribe(Subscribe { selectors, start, positions, name: name.clone(), options });
     let mut printed = name.map(Printed::new);
     let mut left = args.count.unwrap_or(u64::MAX);
@@ -35,10 +36,19 @@ pub(crate) fn subscribe(remote: &Remote, args: &SubArgs) -> Outcome {
             Some(printed) if !printed.is_acknowledged() => ACKNOWLEDGE_EVERY,
             _ => Duration::from_secs(3600),
         };
-        match client.next(Instant::now() + patience) {
+        let until = Instant::now() + patience;
+        let until = hint.as_ref().map_or(until, |(at, _)| until.min(*at));
+        let update = client.next(until);
+        if update.is_none()
+            && let Some((_, text)) = hint.take_if(|(at, _)| Instant::now() >= *at)
+        {
+            eprintln!("{text}");
+        }
+        match update {
             Some(Update::Message { message, .. }) => {
                 left -= 1;
-                print_line(&line_of(&message, remote.json));
+                hint = None;
+                print_line(&line_of(&message, args.output.json));
                 if let Some(printed) = &mut printed {
                     printed.note(message);
                 }
@@ -68,6 +78,23 @@ pub(crate) fn subscribe(remote: &Remote, args: &SubArgs) -> Outcome {
         }
     }
     printed.map_or(Ok(()), |printed| printed.finish(&mut client))
+}
+
+/// How long nothing may come before a user at a terminal is told what is waited for.
+const HINT_AFTER: Duration = Duration::from_millis(700);
+
+/// What is waited for, for whoever sees nothing come.
+fn hint_of(selectors: &[Selector], start: &Start) -> String {
+    let names: Vec<String> = selectors.iter().map(|it| format!("`{it}`")).collect();
+    let what = match start {
+        Start::Now => "waiting for what is published from now on",
+        _ => "nothing is published there yet, or nothing that is let through; waiting",
+    };
+    let plain = |it: &&Selector| it.as_str().contains(['*', '>', '?']);
+    let slip = selectors.iter().find(plain).map_or(String::new(), |it| {
+        format!("\n`{it}` has no wildcards: these are + for one level and # for the rest, such as 'a/+' or 'a/#'")
+    });
+    format!("subscribed to {}: {what} (Ctrl-C ends){slip}", names.join(", "))
 }
 
 /// How often a named subscriber tells the server how far it came.
@@ -125,14 +152,13 @@ impl Printed {
 
 fn name_of(text: &str) -> Result<SubscriberName, (Failure, String)> {
     SubscriberName::parse(text).ok_or_else(|| {
-        let text = format!("cannot subscribe as `{text}`: a name has 1 to 64 of A-Z a-z 0-9 . _ -");
-        (Failure::Refused, text)
+        wrong(format!("cannot subscribe as `{text}`: a name has 1 to 64 of A-Z a-z 0-9 . _ -"))
     })
 }
 
 fn options_of(args: &SubArgs) -> Result<SubscribeOptions, (Failure, String)> {
     let refused = |option: &str, given: &str, known: &str| {
-        (Failure::Refused, format!("cannot use `{given}` for {option}: say {known}"))
+        wrong(format!("cannot use `{given}` for {option}: say {known}"))
     };
     let (conflation, delta) = (&args.conflation, &args.delta);
     Ok(SubscribeOptions {
@@ -156,10 +182,8 @@ fn start_of(text: &str) -> Result<Start, (Failure, String)> {
         ("all", _) => Ok(Start::All),
         (_, Some(count)) => Ok(Start::Last(count)),
         _ => {
-            let text = format!(
-                "cannot start from `{text}`: it means nothing; say snapshot, now, all or last:10"
-            );
-            Err((Failure::Refused, text))
+            let why = "it means nothing; say snapshot, now, all or last:10";
+            Err(wrong(format!("cannot start from `{text}`: {why}")))
         }
     }
 }
@@ -184,6 +208,6 @@ mod tests {
     fn starts_are_read() {
         assert_eq!(start_of("last:3"), Ok(Start::Last(3)));
         assert_eq!(start_of("now"), Ok(Start::Now));
-        assert!(start_of("last:x").is_err_and(|(failure, _)| failure == Failure::Refused));
+        assert!(start_of("last:x").is_err_and(|(failure, _)| failure == Failure::Usage));
     }
 }

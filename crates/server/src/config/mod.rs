@@ -5,7 +5,7 @@ mod ranges;
 mod text;
 mod webhooks;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use model::{Anonymous, Features, Limits, PolicyRule, Principal, Rates};
@@ -18,6 +18,26 @@ pub use parse::{ConfigError, load, parse};
 pub use ranges::AddressRange;
 pub use text::{default_text, reference};
 pub use webhooks::{WebhookConfig, WebhookSecret};
+
+/// Where to listen, by an address or a name of this machine, and a port. Of a name's addresses one of IPv4 goes first.
+///
+/// # Errors
+/// It is no such thing; the text says what to write.
+pub fn address_of(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let cure = "write such as \"127.0.0.1:8470\" or \"localhost:8470\"";
+    if !text.contains(':') {
+        return Err(format!("is no address and port; {cure}"));
+    }
+    let found = text
+        .to_socket_addrs()
+        .map_err(|error| format!("is no address and port: {error}; {cure}"))?;
+    let found: Vec<SocketAddr> = found.collect();
+    let first = found.iter().find(|address| address.is_ipv4()).or_else(|| found.first());
+    first.copied().ok_or_else(|| format!("has no address; {cure}"))
+}
 
 /// Everything a server is told at its start.
 #[derive(Clone, Debug, PartialEq)]

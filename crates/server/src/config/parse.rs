@@ -15,7 +15,7 @@ use toml::de::DeTable;
 use toml::de::DeValue;
 
 use super::webhooks::dead_letters_rule;
-use super::{AddressRange, ApplicationConfig, Config, EngineConfig, KeyConfig};
+use super::{AddressRange, ApplicationConfig, Config, EngineConfig, KeyConfig, address_of};
 use crate::devices::Role;
 use crate::origins::check_origin;
 use crate::subscribers::positions_rule;
@@ -268,8 +268,7 @@ impl Reader<'_> {
                 "name" => config.name = self.text(path, value)?.into(),
                 "listen" => {
                     let text = self.text(path, value)?;
-                    config.listen = text.parse().map_err(|_| {
-                        let why = "is no address and port; write such as \"127.0.0.1:8470\"";
+                    config.listen = address_of(text).map_err(|why| {
                         self.error(value.span().start, path, format!("`{text}` {why}"))
                     })?;
                 }

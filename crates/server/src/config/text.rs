@@ -36,7 +36,8 @@ const SECTIONS: [Section; 10] = [
             setting(
                 "listen",
                 "\"127.0.0.1:8470\"",
-                "Where it listens. Everything is served there: WebSocket, HTTP, metrics, the page.",
+                "Where it listens: an address or a name of this machine, and a port. Everything is served there: WebSocket, HTTP, \
+                 metrics, the page.",
             ),
         ],
         example: "",

@@ -1,0 +1,29 @@
+//! What the user typed, read into words of the protocol; what is none of them is wrong usage.
+
+use model::{Limits, Selector, TopicName};
+use server::check_filter_text;
+
+use crate::Failure;
+
+type Wrong = (Failure, String);
+
+pub(crate) fn wrong(text: impl Into<String>) -> Wrong {
+    (Failure::Usage, text.into())
+}
+
+pub(crate) fn topic_of(text: &str) -> Result<TopicName, Wrong> {
+    TopicName::parse(text, &Limits::default()).map_err(|error| wrong(error.to_string()))
+}
+
+pub(crate) fn selector_of(text: &str) -> Result<Selector, Wrong> {
+    Selector::parse(text, &Limits::default()).map_err(|error| wrong(error.to_string()))
+}
+
+/// Checks a filter before it is sent, and shows where it is wrong.
+pub(crate) fn check_filter(text: Option<&str>) -> Result<(), Wrong> {
+    let Some(text) = text else { return Ok(()) };
+    check_filter_text(text).map_err(|error| {
+        let marked = error.marked(text).map_or(String::new(), |marked| format!("\n{marked}"));
+        wrong(format!("{error}{marked}"))
+    })
+}
