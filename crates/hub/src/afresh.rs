@@ -91,7 +91,9 @@ impl<E: Encoder> Hub<E> {
         let oldest = topic.history.as_deref().and_then(History::oldest);
         let kept_after = oldest.map_or(topic.head, |oldest| oldest.sequence().back(1));
         if kept_after > after {
-            self.pass_over(afresh, after, kept_after, builder);
+            if !self.pass_over(afresh, after, kept_after, builder) {
+                return false;
+            }
             after = kept_after;
         }
         for publication in topic.history.iter().flat_map(|history| history.after(after)) {
@@ -149,8 +151,8 @@ impl<E: Encoder> Hub<E> {
                 // The store dropped what memory still has.
                 return Some(after);
             }
-            if before > after {
-                self.pass_over(afresh, after, before, builder);
+            if before > after && !self.pass_over(afresh, after, before, builder) {
+                return None;
             }
             after = publication.sequence();
             self.replay_publication(afresh, publication, step(after), builder);
@@ -159,8 +161,42 @@ impl<E: Encoder> Hub<E> {
         (is_joined || page.ends_at(after) || page.reaches_beyond(topic.head)).then_some(after)
     }
 
-    /// Tells a gap for publications that cannot be had, unless they are among those that the newest replaces.
+    /// Passes over publications that neither memory nor disk has, unless they are among those that the newest replaces:
+    /// those that are among the recent deliveries still are told, and a gap for the others. Answers whether it came to
+    /// the end.
     fn pass_over(
+        &self,
+        afresh: &Afresh<'_>,
+        mut after: Sequence,
+        through: Sequence,
+        builder: &mut Builder<'_, E, CatchUpStep>,
+    ) -> bool {
+        let &Afresh { topic, entry, wanted, budget, .. } = afresh;
+        let step = |after| CatchUpStep::Replay { entry, after, is_finished: false };
+        let is_after = after >= wanted.conflates_after && through < topic.head;
+        if is_after && self.reader_skips(afresh) {
+            builder.replaced(step(through));
+            return true;
+        }
+        let recent = self.recent_between(wanted.topic, after, through);
+        for publication in recent.publications {
+            if budget.is_full(builder) {
+                return false;
+            }
+            self.tell_gap(afresh, after, publication.sequence().back(1), builder);
+            after = publication.sequence();
+            self.replay_publication(afresh, publication, step(after), builder);
+        }
+        builder.steps += recent.steps;
+        if recent.has_more {
+            return false;
+        }
+        self.tell_gap(afresh, after, through, builder);
+        true
+    }
+
+    /// Tells a gap for what cannot be had, if there is such.
+    fn tell_gap(
         &self,
         afresh: &Afresh<'_>,
         after: Sequence,
@@ -168,15 +204,10 @@ impl<E: Encoder> Hub<E> {
         builder: &mut Builder<'_, E, CatchUpStep>,
     ) {
         let &Afresh { topic, entry, wanted, .. } = afresh;
+        if after == through || is_planted(Fault::UntoldGap) {
+            return;
+        }
         let step = CatchUpStep::Replay { entry, after: through, is_finished: false };
-        let is_after = after >= wanted.conflates_after && through < topic.head;
-        if is_after && self.reader_skips(afresh) {
-            builder.replaced(step);
-            return;
-        }
-        if is_planted(Fault::UntoldGap) {
-            return;
-        }
         let gap = self.gap(topic, Some(after.next()), through, wanted.reason);
         builder.record(Record::Event(&Event::Gap(gap)), step);
     }

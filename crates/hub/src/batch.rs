@@ -128,6 +128,8 @@ pub(crate) struct Builder<'a, E: Encoder, S> {
     open: Option<(E::Message, usize, usize)>,
     /// Publications appended so far.
     pub publications: usize,
+    /// Recent deliveries looked at to find them, where the history does not reach back.
+    pub steps: usize,
     /// From where the reader could go on after the next records.
     pub progress: Progress,
     pub out: &'a mut Vec<u8>,
@@ -148,6 +150,7 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
             message_bytes_max,
             open: None,
             publications: 0,
+            steps: 0,
             progress: Progress::Unknown,
             out,
             marks,

@@ -57,14 +57,15 @@ const CATCH_UP_BYTES: usize = 64 << 10;
 pub(crate) const WALK_MAX: u64 = 4_096;
 
 impl<E: Encoder> Hub<E> {
-    /// Gathers what a session that is behind has to get next, with marks.
-    pub(crate) fn catch_up(&mut self, index: SessionIndex, allowance: Allowance) {
+    /// Gathers what a session that is behind has to get next, with marks. Answers how many recent deliveries were looked
+    /// at one topic after the other.
+    pub(crate) fn catch_up(&mut self, index: SessionIndex, allowance: Allowance) -> usize {
         if self.sessions.at(index).is_in_step() {
-            return;
+            return 0;
         }
         self.rewind_if_lapped(index);
         if self.sessions.at(index).must_wait() {
-            return;
+            return 0;
         }
         self.take_turns(index, allowance);
         let (mut out, mut marks) = self.flush.take_buffers();
@@ -89,7 +90,9 @@ impl<E: Encoder> Hub<E> {
             self.read_deliveries(session, budget, &mut builder, &told);
         }
         builder.finish();
+        let steps = builder.steps;
         self.flush.put_buffers(out, marks);
+        steps
     }
 
     /// Tells a publication by itself, or the first piece of it if it is large.
@@ -189,7 +192,7 @@ impl<E: Encoder> Hub<E> {
         let is_known = told.replayed.contains(&delivery.topic)
             || session.replay.as_ref().is_some_and(|replay| replay.has(delivery.topic, through));
         let is_known = match &delivery.what {
-            What::Publication(_) | What::Gap { .. } => is_known,
+            What::Publication(_) | What::Lost(_) => is_known,
             // Of which epoch a topic is may have been told before this.
             What::Epoch { .. } => false,
             // Told with the first publication, where that was read afresh.
@@ -229,8 +232,8 @@ impl<E: Encoder> Hub<E> {
                 }
             }
             What::Announcement { .. } if !self.selects_by_pattern(lag.audience, topic) => {}
-            What::Gap { after, .. } if self.is_on_disk(topic) => {
-                let (delivery, topic, after) = (number, delivery.topic, *after);
+            What::Lost(lost) if self.is_on_disk(topic) => {
+                let (delivery, topic, after) = (number, delivery.topic, lost.after);
                 builder.silent(CatchUpStep::Rewind { delivery, priority, topic, after });
                 return false;
             }
@@ -494,7 +497,9 @@ impl<E: Encoder> Hub<E> {
                 let fetched = replay.page.as_ref().filter(|page| page.topic == index);
                 let fetched = fetched.and_then(|page| page.publication(after));
                 let kept = || topic.history.as_ref()?.after(after.back(1)).next();
-                let publication = fetched.or_else(kept)?;
+                let kept = || kept().filter(|kept| kept.sequence() == after);
+                let recent = || self.recent_at(index, after);
+                let publication = fetched.or_else(kept).or_else(recent)?;
                 let reader = session.audience_reading(topic);
                 let in_order = replay.in_order.as_deref();
                 Some(LargeRest {
@@ -571,6 +576,11 @@ impl Budget {
     }
 
     pub(crate) fn is_used_up<E: Encoder>(&self, builder: &Builder<'_, E, CatchUpStep>) -> bool {
+        self.is_full(builder) || builder.steps as u64 >= WALK_MAX
+    }
+
+    /// Whether as much was gathered as may be sent.
+    pub(crate) fn is_full<E: Encoder>(&self, builder: &Builder<'_, E, CatchUpStep>) -> bool {
         builder.out.len() - self.start >= self.allowance.bytes
             || builder.publications >= self.allowance.messages
     }
@@ -613,13 +623,13 @@ pub(crate) fn write_event(
             to: *at,
             reason: GapReason::Epoch,
         }))),
-        What::Gap { to, reason, .. } => write(Record::Event(&Event::Gap(Gap {
+        What::Lost(lost) => write(Record::Event(&Event::Gap(Gap {
             topic: name,
             number,
             epoch,
             from: None,
-            to: *to,
-            reason: *reason,
+            to: lost.to,
+            reason: GapReason::Lagged,
         }))),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use model::{GapReason, Publication, Sequence};
+use model::{Publication, Sequence};
 
 use crate::entity::EntityIndex;
 use crate::index::TopicIndex;
@@ -13,6 +13,8 @@ pub(crate) struct Delivery {
     pub topic: TopicIndex,
     /// What it is about, where the topic has a conflation key.
     pub entity: EntityIndex,
+    /// The number of the topic's last publication or loss before it, whether or not that is still here.
+    pub previous: u64,
     pub what: What,
 }
 
@@ -29,12 +31,15 @@ pub(crate) enum What {
     Epoch {
         at: Sequence,
     },
-    /// The shard itself lost the publications of it after `after`, the last of them being `to`.
-    Gap {
-        after: Sequence,
-        to: Sequence,
-        reason: GapReason,
-    },
+    /// The shard itself lost some publications of it.
+    Lost(Box<Lost>),
+}
+
+/// The publications after `after`, the last of them being `to`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lost {
+    pub after: Sequence,
+    pub to: Sequence,
 }
 
 impl What {
@@ -45,7 +50,7 @@ impl What {
             // It concerns who is yet to be told the first publication.
             Self::Announcement { start } => start.next(),
             Self::Epoch { at } => *at,
-            Self::Gap { to, .. } => *to,
+            Self::Lost(lost) => lost.to,
         }
     }
 
@@ -55,14 +60,14 @@ impl What {
             Self::Publication(publication) => publication.sequence().back(1),
             Self::Announcement { start } => *start,
             Self::Epoch { at } => *at,
-            Self::Gap { after, .. } => *after,
+            Self::Lost(lost) => lost.after,
         }
     }
 
     fn payload_bytes(&self) -> usize {
         match self {
             Self::Publication(publication) => publication.payload().len(),
-            Self::Announcement { .. } | Self::Epoch { .. } | Self::Gap { .. } => 0,
+            Self::Announcement { .. } | Self::Epoch { .. } | Self::Lost(_) => 0,
         }
     }
 }
@@ -139,6 +144,20 @@ impl RecentDeliveries {
         let index = number.checked_sub(before_oldest + 1)?;
         self.recent.get(usize::try_from(index).ok()?)
     }
+
+    /// The publications and losses of a topic that are here, the newest first, if `newest` is the number of the last.
+    pub(crate) fn of_topic(
+        &self,
+        topic: TopicIndex,
+        newest: u64,
+    ) -> impl Iterator<Item = (u64, &Delivery)> {
+        let mut next = newest;
+        std::iter::from_fn(move || {
+            let (number, delivery) = (next, self.get(next)?);
+            next = delivery.previous;
+            (delivery.topic == topic).then_some((number, delivery))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -148,14 +167,20 @@ mod tests {
     use super::*;
     use crate::index::Slot;
 
+    /// Knowing the one before takes no room: what a shard lost is rare, and has a place of its own.
+    #[test]
+    fn a_delivery_has_forty_bytes() {
+        assert_eq!((size_of::<What>(), size_of::<Delivery>()), (16, 40));
+    }
+
     #[test]
     fn numbers_outlive_what_is_dropped() {
         let mut recent = RecentDeliveries::new(3, 1000);
         let topic = |place| TopicIndex(Slot::of(place, NonZeroU32::MIN));
         for place in 1..=5 {
             let what = What::Announcement { start: Sequence::START };
-            let entity = EntityIndex::NONE;
-            let number = recent.push(Delivery { topic: topic(place), entity, what });
+            let (entity, previous) = (EntityIndex::NONE, 0);
+            let number = recent.push(Delivery { topic: topic(place), entity, previous, what });
             assert_eq!(number, u64::from(place));
         }
         assert!(recent.reaches_back_to(2) && !recent.reaches_back_to(1));

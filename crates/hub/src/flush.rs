@@ -350,7 +350,7 @@ impl<E: Encoder> Hub<E> {
         let mut cut = self.flush.work(index).cut.iter();
         cut.all(|number| match self.deliveries.get(*number) {
             None => false,
-            Some(Delivery { topic, what: What::Gap { .. }, .. }) => {
+            Some(Delivery { topic, what: What::Lost(_), .. }) => {
                 !self.topics.get(*topic).is_some_and(|topic| self.is_on_disk(topic))
             }
             Some(_) => true,

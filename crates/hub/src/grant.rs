@@ -333,7 +333,8 @@ impl<E: Encoder> Hub<E> {
                 kept_after
             }
             (Some(at), _) => {
-                recovered = Some((kept_after..=topic.head).contains(&at.sequence));
+                let is_kept = at.sequence >= kept_after;
+                recovered = Some(is_kept || self.has_recent(index, at.sequence, kept_after));
                 at.sequence.min(topic.head)
             }
             (None, Start::Snapshot) => newest_first,
@@ -341,15 +342,15 @@ impl<E: Encoder> Hub<E> {
             (None, Start::All) => Sequence::START,
             (None, Start::Last(count)) => topic.head.back(*count).max(kept_after),
             (None, Start::Since(unix_ms)) => {
-                let after = self.place_since(topic, *unix_ms, kept_after);
-                gap = after.err().map(|reason| ReplayGap { from: None, reason });
-                after.unwrap_or(kept_after)
+                let (after, lacks) = self.place_of_time(index, *unix_ms, kept_after);
+                gap = lacks.map(|reason| ReplayGap { from: None, reason });
+                after
             }
             (None, Start::Resume(resume)) => {
                 let unread = resume.unread.as_ref().filter(|it| topic.name >= it.after);
                 let before_ms = unread.map_or(resume.has_before_ms, |it| it.has_before_ms);
-                let resumed = self.place_resumed(topic, resume, before_ms, kept_after);
-                let resumed_after = resumed.unwrap_or(kept_after);
+                let (resumed_after, lacks) =
+                    self.place_resumed(index, resume, before_ms, kept_after);
                 // What was never come to starts where it was to, at the latest where it was when that was asked for.
                 if let Some(start) = unread.and_then(|it| it.start.as_ref()) {
                     let (begun, described) = self.start_of(index, start, None);
@@ -357,7 +358,7 @@ impl<E: Encoder> Hub<E> {
                         return (begun, described);
                     }
                 }
-                gap = resumed.err().map(|reason| ReplayGap { from: None, reason });
+                gap = lacks.map(|reason| ReplayGap { from: None, reason });
                 resumed_after
             }
         };
@@ -369,25 +370,39 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// The place up to which a reader without positions has a topic of which it has everything before a moment,
-    /// or why some of it cannot be had any more.
+    /// and why some of what follows cannot be had any more.
     fn place_resumed(
         &self,
-        topic: &Topic,
+        index: TopicIndex,
         resume: &Resume,
         has_before_ms: u64,
         kept_after: Sequence,
-    ) -> Result<Sequence, GapReason> {
+    ) -> (Sequence, Option<GapReason>) {
         // Shards hear of what is published a little after one another.
         const OVERLAP_MS: u64 = 2_000;
+        let topic = self.topics.at(index);
         let is_known = resume.epochs.contains(self.topics.epoch(topic.epoch))
             && has_before_ms <= self.now.unix_ms + OVERLAP_MS;
         if topic.head > Sequence::START && !is_known {
-            return Err(GapReason::Epoch);
+            return (kept_after, Some(GapReason::Epoch));
         }
         // What one shard holds back another may have told at once.
         let held_ms = self.policy(topic.policy).interval.as_millis() as u64;
         let overlap_ms = OVERLAP_MS + held_ms + topic.lateness().at(has_before_ms);
-        self.place_since(topic, has_before_ms.saturating_sub(overlap_ms), kept_after)
+        self.place_of_time(index, has_before_ms.saturating_sub(overlap_ms), kept_after)
+    }
+
+    /// The place after which a topic's publications are not older than a moment, and why some of them cannot be had.
+    fn place_of_time(
+        &self,
+        index: TopicIndex,
+        unix_ms: u64,
+        kept_after: Sequence,
+    ) -> (Sequence, Option<GapReason>) {
+        match self.place_since(self.topics.at(index), unix_ms, kept_after) {
+            Ok(after) => (after, None),
+            Err(reason) => self.since_among_recent(index, unix_ms, kept_after, reason),
+        }
     }
 
     /// The place after which a topic's publications are not older than a moment, or why some of them cannot be

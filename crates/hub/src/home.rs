@@ -1,6 +1,7 @@
 //! The home side of topics: what the backbone kept goes to this shard's readers and to the shards
 //! that follow.
 
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use model::{Moment, Position, Publication, Selector, Sequence, TopicName};
@@ -11,7 +12,7 @@ use crate::history::History;
 use crate::hub::Hub;
 use crate::index::{ShardIndex, Slot, TopicIndex};
 use crate::mail::{HubMail, TopicNumber, TopicState};
-use crate::topic::Follower;
+use crate::topic::{Follower, Topic};
 use crate::walk::{Errand, Walk};
 
 /// A follower whose mailbox was full, and the last sequence that it got.
@@ -305,16 +306,28 @@ impl<E: Encoder> Hub<E> {
             self.lapped.iter().partition(|lapped| lapped.shard == shard);
         self.lapped = kept;
         for lapped in served {
-            let Some(topic) = self.topics.get_mut(lapped.topic) else { continue };
-            let history = topic.history.iter().flat_map(|history| history.after(lapped.after));
-            let withheld = topic.withheld().filter(|it| it.sequence() > lapped.after);
-            let publications = history.chain(withheld).cloned().collect();
+            let Some(topic) = self.topics.get(lapped.topic) else { continue };
+            let publications = self.known_after(lapped.topic, topic, lapped.after);
             let (number, head) = (topic.home_number(), topic.newest_known());
+            let topic = self.topics.at_mut(lapped.topic);
             for follower in topic.followers.iter_mut().filter(|follower| follower.shard == shard) {
                 follower.is_lapped = false;
             }
             self.mail.push_back((shard, HubMail::Tail { number, publications, head }));
         }
+    }
+
+    /// What this shard has of a topic after `after`, oldest first: among the recent deliveries, in memory, held back.
+    fn known_after(&self, index: TopicIndex, topic: &Topic, after: Sequence) -> Vec<Publication> {
+        let history = topic.history.iter().flat_map(|history| history.after(after));
+        let withheld = topic.withheld().filter(|it| it.sequence() > after);
+        let mut known: VecDeque<&Publication> = history.chain(withheld).collect();
+        let kept_after = known.front().map_or(topic.head, |oldest| oldest.sequence().back(1));
+        if kept_after > after {
+            let recent = self.recent_between(index, after, kept_after).publications;
+            recent.into_iter().rev().for_each(|publication| known.push_front(publication));
+        }
+        known.into_iter().cloned().collect()
     }
 
     /// Whether a follower waits for room in its mailbox.

@@ -34,6 +34,7 @@ mod page;
 mod payloads;
 mod places;
 mod reader;
+mod recent;
 mod renewal;
 mod replay;
 mod requests;

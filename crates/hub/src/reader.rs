@@ -1,11 +1,11 @@
 //! The reading side of topics: getting them from their homes, and handing on what comes.
 
 use model::planted::{Fault, is_planted};
-use model::{GapReason, Moment, Publication, Selector, Sequence, TopicName};
+use model::{Moment, Publication, Selector, Sequence, TopicName};
 use smallvec::SmallVec;
 
 use crate::audience::AudienceKey;
-use crate::delivery::{Delivery, What};
+use crate::delivery::{Delivery, Lost, What};
 use crate::encoder::Encoder;
 use crate::entity::EntityIndex;
 use crate::history::History;
@@ -326,8 +326,10 @@ impl<E: Encoder> Hub<E> {
         if !readers.is_empty() {
             self.counters.deliveries += 1;
             self.deliver(index, entity, What::Publication(publication.clone()), &readers);
-            if let Some(rare) = &mut self.topics.at_mut(index).rare {
-                rare.entities.note(entity, self.deliveries.newest());
+            let topic = self.topics.at_mut(index);
+            topic.newest_delivery = self.deliveries.newest();
+            if let Some(rare) = &mut topic.rare {
+                rare.entities.note(entity, topic.newest_delivery);
             }
         }
         self.keep(index, publication, now);
@@ -358,8 +360,6 @@ impl<E: Encoder> Hub<E> {
         let newest = self.deliveries.newest();
         let policy_index = self.topics.at(index).policy;
         let policy = self.settings.policy(policy_index);
-        let topic = self.topics.at_mut(index);
-        topic.newest_delivery = newest;
         if policy.retain || policy.history_count > 0 {
             let push = |history: &mut History| history.push(newest, publication, policy, now);
             self.topics.change_history(index, push);
@@ -373,7 +373,7 @@ impl<E: Encoder> Hub<E> {
         let topic = self.topics.at_mut(index);
         let after = std::mem::replace(&mut topic.head, to);
         let readers = topic.readers.clone();
-        let what = What::Gap { after, to, reason: GapReason::Lagged };
+        let what = What::Lost(Box::new(Lost { after, to }));
         if !is_planted(Fault::UntoldLossOfAFollower) {
             self.deliver(index, EntityIndex::NONE, what, &readers);
         }
@@ -393,7 +393,8 @@ impl<E: Encoder> Hub<E> {
         readers: &[AudienceIndex],
     ) {
         self.note_work(readers.len());
-        let number = self.deliveries.push(Delivery { topic, entity, what });
+        let previous = self.topics.at(topic).newest_delivery;
+        let number = self.deliveries.push(Delivery { topic, entity, previous, what });
         for &reader in readers {
             let audience = self.audiences.at_mut(reader);
             let work = match audience.work {

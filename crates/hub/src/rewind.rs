@@ -266,6 +266,7 @@ impl<E: Encoder> Hub<E> {
             Some(_) if is_planted(Fault::MemoryIsNotAsked) => Place::Lost(topic.head),
             Some(history) => history.place_at(cursor, topic.head, topic.newest_delivery),
         };
+        let by_cursor = self.place_among_recent(topic_index, cursor, by_cursor);
         let place = match (by_cursor, replay.and_then(|replay| replay.done.get(&topic_index))) {
             (Place::After(at) | Place::Lost(at), Some(done)) if *done >= at => Place::After(*done),
             (place, _) => place,
@@ -280,7 +281,8 @@ impl<E: Encoder> Hub<E> {
         };
         let policy = self.policy(topic.policy);
         let mode = self.mode_for(self.sessions.at(index), audience, topic_index);
-        let skips = self.skips_afresh(self.sessions.at(index), audience, topic_index);
+        let skips = self.skips_afresh(self.sessions.at(index), audience, topic_index)
+            || is_planted(Fault::SentAheadInAll);
         let lost = |to| (to, Some(ReplayGap { from: None, reason: GapReason::Lagged }));
         let (after, gap) = match place {
             Place::After(after) | Place::Lost(after) if skips => {

@@ -37,6 +37,8 @@ pub(crate) enum PartOf {
 
 /// So many bytes, made for one session and sent, cost about as much time as a small send.
 const BYTES_OF_A_SEND: usize = 8 << 10;
+/// So many recent deliveries, looked at for one session, likewise.
+const STEPS_OF_A_SEND: usize = 1_024;
 
 impl<E: Encoder> Hub<E> {
     pub(crate) fn block(&mut self, member: SessionIndex) {
@@ -79,9 +81,10 @@ impl<E: Encoder> Hub<E> {
         if !rests {
             self.gather_next_piece(index);
         }
-        if !rests && transfers < TRANSFERS_MAX {
-            self.catch_up(index, allowance);
-        }
+        let steps = match !rests && transfers < TRANSFERS_MAX {
+            true => self.catch_up(index, allowance),
+            false => 0,
+        };
         let (link, whole) = (self.sessions.at(index).link, self.flush.scratch.len());
         let sent = match whole {
             0 => Sent::Taken(0),
@@ -99,7 +102,7 @@ impl<E: Encoder> Hub<E> {
         if !rests && (messages > 0 || whole > own_bytes) {
             self.charge(index, whole - own_bytes, messages as usize);
         }
-        1 + whole / BYTES_OF_A_SEND
+        1 + whole / BYTES_OF_A_SEND + steps / STEPS_OF_A_SEND
     }
 
     /// Lets a session rest that was sent as much as it may be.

@@ -336,7 +336,7 @@ impl<E: Encoder> Hub<E> {
         for number in first..=self.deliveries.newest() {
             self.note_work(1);
             let Some(delivery) = self.deliveries.get(number) else { continue };
-            let is_gap = matches!(delivery.what, What::Gap { .. });
+            let is_gap = matches!(delivery.what, What::Lost(_));
             if is_gap && is_planted(Fault::GapTakenForKnown) {
                 continue;
             }

@@ -30,7 +30,7 @@ pub(crate) struct Topic {
     pub is_live: bool,
     /// The newest sequence known here.
     pub head: Sequence,
-    /// Delivery number of the newest delivery of this topic on this shard.
+    /// Delivery number of the newest publication or loss that this shard's readers were given.
     pub newest_delivery: u64,
     /// Allocated when there is something to keep.
     pub history: Option<Box<History>>,

@@ -44,6 +44,8 @@ pub enum Fault {
     DiskIsNotAsked,
     /// What memory has is told as a gap where the ring does not reach back.
     MemoryIsNotAsked,
+    /// What the ring has is told as a gap where memory and disk do not reach back.
+    RingIsNotAsked,
     /// What neither memory nor disk has is passed over untold.
     UntoldGap,
     /// What a follower's full mailbox lost is passed over untold.

@@ -5,6 +5,7 @@ mod histories;
 mod node;
 mod properties;
 mod resumes;
+mod ring;
 mod shed;
 #[cfg(debug_assertions)]
 mod slots;

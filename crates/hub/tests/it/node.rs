@@ -164,16 +164,9 @@ pub struct Connection {
     pub places: HashMap<String, u64>,
 }
 
-/// The sequences of each topic that a shard could have told at one moment.
-type Available = HashMap<String, Held>;
-
-#[derive(Default)]
-struct Held {
-    /// In memory or on disk: what a topic's policy keeps for whoever comes.
-    kept: HashSet<u64>,
-    /// Among the recent deliveries, for those who read already.
-    recent: HashSet<u64>,
-}
+/// The sequences of each topic that a shard could have told at one moment: from memory, from disk, or because they are
+/// among the recent deliveries.
+type Available = HashMap<String, HashSet<u64>>;
 
 /// What a gap may cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,7 +227,7 @@ impl Connection {
 /// Checks a gap against what could be had when it was told.
 fn check_gap(
     line: &str,
-    held: Option<&Held>,
+    held: Option<&HashSet<u64>>,
     mut covered: RangeInclusive<u64>,
     reason: Option<&str>,
     gaps: Gaps,
@@ -244,12 +237,7 @@ fn check_gap(
         return;
     }
     assert!(!covered.is_empty(), "`{line}` covers nothing: {covered:?}");
-    let can_be_had = |sequence: &u64| {
-        held.is_some_and(|held| {
-            let is_recent = reason == Some("lagged") && held.recent.contains(sequence);
-            is_recent || held.kept.contains(sequence)
-        })
-    };
+    let can_be_had = |sequence: &u64| held.is_some_and(|held| held.contains(sequence));
     match gaps {
         Gaps::Exact => {
             let had = covered.clone().find(can_be_had);
@@ -426,15 +414,11 @@ impl Node {
 
     /// What the store, a shard's memory and its recent deliveries have.
     fn available(&self, shard: usize) -> Available {
-        // Who fell off the recent deliveries is told from memory and disk; while none was forgotten nobody did.
-        // (A publication may make an announcement and a gap as well.)
-        let is_whole = self.limits.recent_deliveries_max > 3 * self.published.len();
         let held = |topic: &TopicName| {
             let kept = self.hubs[shard].history(topic, Sequence::START);
             let kept = kept.chain(self.store.get(topic).into_iter().flatten());
-            let kept = kept.map(|publication| publication.sequence().get()).collect();
-            let recent = self.hubs[shard].recent(topic).filter(|_| is_whole);
-            Held { kept, recent: recent.map(Sequence::get).collect() }
+            let kept = kept.map(Publication::sequence);
+            kept.chain(self.hubs[shard].recent(topic)).map(Sequence::get).collect()
         };
         self.heads.keys().map(|topic| (topic.as_str().to_owned(), held(topic))).collect()
     }

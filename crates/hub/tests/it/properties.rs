@@ -121,6 +121,9 @@ properties! {
     three_shards_read_on_from_disk: 4_000 of 120, |words| streams::run(streams::cramped_on_disk(3), words);
     three_shards_read_on_from_a_disk_that_drops: 4_000 of 120, |words| streams::run(streams::trimmed_on_disk(3), words);
     three_shards_announce_every_gap: 5_000 of 120, |words| streams::run(streams::cramped(3), words);
+    one_shard_tells_what_the_ring_has: 4_000 of 120, |words| streams::run(streams::ring_beyond_history(1), words);
+    three_shards_tell_what_the_ring_has: 3_000 of 120, |words| streams::run(streams::ring_beyond_history(3), words);
+    three_shards_tell_what_the_ring_has_beyond_the_disk: 3_000 of 120, |words| streams::run(streams::ring_beyond_disk(3), words);
     topics_that_come_and_go_have_their_own_pages: 3_000 of 120, |words| streams::run(streams::coming_and_going_on_disk(), words);
     who_comes_back_gets_what_it_lacks: 3_000 of 120, |words| streams::run(streams::coming_back(), words);
     readers_by_name_and_by_pattern_start_where_they_asked: 4_000 of 120, |words| streams::run(streams::mixed_subscriptions(), words);
@@ -167,6 +170,8 @@ faults! {
     delta_of_another_topic: DeltaOfAnotherTopic by readers_that_are_alike_get_deltas_of_their_own;
     disk_is_not_asked: DiskIsNotAsked by three_shards_read_on_from_a_disk_that_drops;
     memory_is_not_asked: MemoryIsNotAsked by one_shard_announces_every_gap;
+    ring_is_not_asked: RingIsNotAsked by one_shard_tells_what_the_ring_has;
+    ring_is_not_asked_beyond_the_disk: RingIsNotAsked by three_shards_tell_what_the_ring_has_beyond_the_disk;
     untold_gap: UntoldGap by one_shard_announces_every_gap;
     filtered_replaces: FilteredReplaces by any_mixture_ends_with_what_the_server_has;
     newest_replaced: NewestReplaced by any_mixture_ends_with_what_the_server_has;

@@ -373,7 +373,7 @@ fn texts(all: &[&str]) -> Vec<String> {
 
 /// Every setting, by number.
 #[allow(dead_code)]
-pub const SETTINGS: [fn() -> Setting; 17] = [
+pub const SETTINGS: [fn() -> Setting; 19] = [
     || roomy(1),
     || roomy(3),
     || small_ring(1),
@@ -391,6 +391,8 @@ pub const SETTINGS: [fn() -> Setting; 17] = [
     joining_after_losses,
     joining_after_losses_on_disk,
     bursts,
+    || ring_beyond_history(3),
+    || ring_beyond_disk(3),
 ];
 
 /// Everything has room: nothing is ever lost.
@@ -465,6 +467,33 @@ pub fn cramped_on_disk(shards: usize) -> Setting {
 pub fn trimmed_on_disk(shards: usize) -> Setting {
     let policy = TopicPolicy { history_count: 5, ..on_disk(1).policy };
     Setting { policy, may_have_gaps: true, ..cramped_on_disk(shards) }
+}
+
+/// The ring has some room, and histories next to none: it reaches further back than these, now and then.
+pub fn ring_beyond_history(shards: usize) -> Setting {
+    Setting {
+        limits: Limits { recent_deliveries_max: 12, ..cramped(1).limits },
+        policy: TopicPolicy {
+            history_count: 1,
+            conflation: Some(Conflation::Off),
+            ..TopicPolicy::default()
+        },
+        topics: texts(&["a", "a/b", "b/b"]),
+        selectors: texts(&["a", "a/b", "b/b", "a/#", "+/b"]),
+        weights: Weights { come_back: 3, ..USUAL },
+        ..cramped(shards)
+    }
+}
+
+/// The same with a disk that keeps little more.
+pub fn ring_beyond_disk(shards: usize) -> Setting {
+    let policy = TopicPolicy {
+        history_count: 3,
+        memory_count: 1,
+        conflation: Some(Conflation::Off),
+        ..on_disk(1).policy
+    };
+    Setting { policy, ..ring_beyond_history(shards) }
 }
 
 /// Topics far from home are forgotten and others come into their slots, while pages of them are on the way.
