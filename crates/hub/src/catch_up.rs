@@ -232,6 +232,16 @@ impl<E: Encoder> Hub<E> {
                 }
             }
             What::Announcement { .. } if !self.selects_by_pattern(lag.audience, topic) => {}
+            What::Epoch { at } => {
+                // What it read afresh may be beyond the place where the epoch began: it stays where it is.
+                let is_whole = told.replayed.contains(&delivery.topic);
+                let done = session.replay.as_ref().and_then(|it| it.done.get(&delivery.topic));
+                let done = if is_whole { Some(&topic.head) } else { done };
+                let at = done.map_or(*at, |done| *at.max(done));
+                write_event(&self.topics, delivery.topic, &What::Epoch { at }, |record| {
+                    builder.record(record, step);
+                });
+            }
             What::Lost(lost) if self.is_on_disk(topic) => {
                 let (delivery, topic, after) = (number, delivery.topic, lost.after);
                 builder.silent(CatchUpStep::Rewind { delivery, priority, topic, after });

@@ -112,6 +112,7 @@ impl<E: Encoder> Hub<E> {
     ) -> bool {
         let session = self.sessions.at(index);
         if session.replay.as_deref().is_some_and(|replay| replay.todo.contains(topic)) {
+            self.note_renewal(index, topic, rewinding.cursor);
             return true;
         }
         let Rewinding { audience, cursor, is_lapped, .. } = *rewinding;
@@ -130,6 +131,17 @@ impl<E: Encoder> Hub<E> {
             self.close_slow(index, "it fell behind on more topics than replay_topics_max");
         }
         self.closing.len() == closing
+    }
+
+    /// Where a topic that a session reads afresh already changed its epoch among the deliveries that are passed over, has
+    /// the session told so where it is.
+    fn note_renewal(&mut self, index: SessionIndex, topic: TopicIndex, cursor: u64) {
+        let is_renewed = self.is_renewed_after(self.topics.at(topic), cursor);
+        let replay = self.sessions.at_mut(index).replay.as_deref_mut().filter(|_| is_renewed);
+        if let Some(wanted) = replay.and_then(|replay| replay.todo.find_mut(topic)) {
+            let gap = ReplayGap { from: None, reason: GapReason::Epoch };
+            wanted.gap.get_or_insert(gap);
+        }
     }
 
     fn finish_rewinding(&mut self, index: SessionIndex, rewinding: &Rewinding) {

@@ -102,7 +102,7 @@ impl Caller {
         match random.below(10) {
             0 | 1 => self.handle(network, random, counts),
             2 | 3 => self.ask(network, asks, random, counts),
-            4 => self.attach(network, random, counts),
+            4 => self.attach(network, DEVICES[random.below(DEVICES.len())], counts),
             5 => {
                 let device = DEVICES[random.below(DEVICES.len())];
                 self.ask_device(network, asks, device, random.below(TIMEOUT_MS_MAX), counts);
@@ -130,9 +130,10 @@ impl Caller {
         counts.note("handle or unhandle");
     }
 
-    fn attach(&mut self, network: &RefCell<Network>, random: &mut Random, counts: &mut Counts) {
-        let device: Arc<str> = DEVICES[random.below(DEVICES.len())].into();
-        if self.attaching.contains(&device) {
+    /// Attaches a device, or detaches it if it is attached.
+    pub fn attach(&mut self, network: &RefCell<Network>, device: &str, counts: &mut Counts) {
+        let device: Arc<str> = device.into();
+        if self.session.is_none() || self.attaching.contains(&device) {
             return;
         }
         let command = match self.attached.contains(&device) {

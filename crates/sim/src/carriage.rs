@@ -143,6 +143,12 @@ impl SimSession {
         network.borrow_mut().send(link, &bytes);
     }
 
+    /// Whether the answer to a poll is on its way.
+    pub fn is_poll_answered(&self, network: &RefCell<Network>) -> bool {
+        let is_poll = self.carriage == Carriage::Poll && self.is_polling && self.key.is_some();
+        is_poll && !self.is_over && network.borrow().has_bytes_for(self.link)
+    }
+
     /// Loses the answer to a poll on its way, and asks for it again. Answers whether there was one.
     pub fn lose_poll(&mut self, network: &RefCell<Network>) -> bool {
         let is_poll = self.carriage == Carriage::Poll && self.is_polling && self.key.is_some();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use backbone::{ReadWanted, Record, Store, StoreFault, StoreMail, StoredTopic, Written};
-use model::{Publication, Sequence, TopicName};
+use model::{Epoch, Publication, Sequence, TopicName};
 
 use crate::random::Random;
 
@@ -40,6 +40,14 @@ pub struct SimDisk {
     lie: Lie,
     /// It takes no more records until the next start.
     is_broken: bool,
+    /// Which epoch the numbering is in.
+    epoch: u64,
+    /// How many shards hear from it.
+    shards: usize,
+    /// A shard asked for a new epoch.
+    wants_epoch: bool,
+    /// This process began one: there is no second.
+    has_begun: bool,
 }
 
 /// A disk that shards share.
@@ -55,6 +63,8 @@ pub struct SimStore {
 impl SimStore {
     /// The hold of one shard.
     pub fn new(disk: &SharedDisk, shard: usize) -> Self {
+        let mut known = lock(disk);
+        known.shards = known.shards.max(shard + 1);
         Self { disk: Arc::clone(disk), shard }
     }
 }
@@ -88,8 +98,9 @@ impl Store for SimStore {
         lock(&self.disk).reads.push_back((self.shard, ticket, topic_number, wanted));
     }
 
-    /// No copy of a simulated disk is ever put back.
-    fn begin_epoch(&mut self) {}
+    fn begin_epoch(&mut self) {
+        lock(&self.disk).wants_epoch = true;
+    }
 }
 
 impl SimDisk {
@@ -118,11 +129,32 @@ impl SimDisk {
                 self.unmailed.push((shard, written));
             }
         }
+        self.begin_epoch();
         for (shard, ticket, topic_number, wanted) in std::mem::take(&mut self.reads) {
             let publications = self.read(topic_number, wanted);
             mail.push((shard, StoreMail::Read { ticket, publications }));
         }
         mail
+    }
+
+    /// Begins another epoch if one is wanted: what was written before is of the one that ends, for each shard.
+    fn begin_epoch(&mut self) {
+        if self.wants_epoch && !self.has_begun && !self.is_broken {
+            (self.epoch, self.has_begun) = (self.epoch + 1, true);
+            let epoch = self.epoch();
+            let mail = (0..self.shards).map(|shard| (shard, StoreMail::Epoch(epoch.clone())));
+            self.unmailed.extend(mail);
+        }
+    }
+
+    /// Which epoch the numbering is in.
+    pub fn epoch(&self) -> Epoch {
+        Epoch::new(&format!("disk-{}", self.epoch))
+    }
+
+    /// How many epochs began while servers ran.
+    pub fn epochs_begun(&self) -> u64 {
+        self.epoch
     }
 
     /// A write fails: each shard is told so once, and nothing is written until the next start. What was on its way may
@@ -144,7 +176,8 @@ impl SimDisk {
 
     /// Whether nothing waits to be written, told or read.
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.unmailed.is_empty() && self.reads.is_empty()
+        let is_renewing = self.wants_epoch && !self.has_begun;
+        self.waiting.is_empty() && self.unmailed.is_empty() && self.reads.is_empty() && !is_renewing
     }
 
     fn read(&self, topic_number: u64, wanted: ReadWanted) -> Vec<Publication> {
@@ -171,7 +204,8 @@ impl SimDisk {
         self.reads.clear();
         self.unmailed.clear();
         self.answered_early = 0;
-        self.is_broken = false;
+        (self.is_broken, self.wants_epoch, self.has_begun) = (false, false, false);
+        self.shards = 0;
         if self.lie == Lie::ForgetsTheNewest
             && let Some((&newest, _)) = self.durable.iter().next_back()
         {

@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backbone::StoreMail;
 use model::{
-    AckLevel, Command, CommandId, Draft, Limits, Payload, PayloadKind, PolicyRule, Publish,
-    SeededHashing, Selector, Sequence, TopicName, TopicPolicy,
+    AckLevel, Command, CommandId, Draft, Limits, Payload, PayloadKind, Publish, SeededHashing,
+    Sequence, TopicName, TopicPolicy,
 };
-use server::{Config, ShardMail};
+use server::Config;
 
+use crate::clients::Clients;
 use crate::disk::{Lie, SharedDisk, SimDisk, lock};
 use crate::network::Network;
-use crate::node::{Node, NodeDisk};
+use crate::node::{Node, NodeDisk, config_of};
 use crate::peer::{Bug, SimPeer, frame_as};
 use crate::random::Random;
 use crate::rest::Rest;
@@ -25,6 +25,9 @@ const TOPICS: [&str; 4] = ["a", "a/b", "b/b", "c"];
 const SELECTORS: [&str; 6] = ["a", "a/b", "c", "a/+", "+/b", "#"];
 /// Publications of each topic that memory holds: few, so that resumes need the disk.
 const HELD: usize = 4;
+const SHARDS_MAX: usize = 3;
+/// The disk does fewer things than this in one go.
+const WORK_MAX: usize = 8;
 
 /// How far the wall clock jumps: less than idempotency keys are remembered.
 const SKEW_MAX: Duration = Duration::from_secs(60);
@@ -46,16 +49,13 @@ struct World {
     random: Random,
     node: Node,
     disk: SharedDisk,
-    /// Mail from the disk that found a full mailbox.
-    undelivered: Vec<(usize, StoreMail)>,
-    peers: Vec<SimPeer>,
+    clients: Clients,
     publisher: SimPeer,
     /// Numbers of publications that were sent and not acknowledged.
     unanswered: BTreeSet<u64>,
     acknowledged: BTreeMap<u64, Sequence>,
     next: u64,
     outcome: KillOutcome,
-    config: Arc<Config>,
 }
 
 /// Runs a node with a disk through `steps` random events, kills among them, lets it come to rest, and
@@ -87,7 +87,7 @@ const FIRST: u64 = 1_000;
 impl World {
     fn new(seed: u64, lie: Lie, bug: Bug) -> Self {
         let mut random = Random::new(seed);
-        let count = 1 + random.below(3);
+        let count = 1 + random.below(SHARDS_MAX);
         let limits = Limits {
             recent_deliveries_max: 16 + random.below(100),
             mailbox_len_max: 64 + random.below(200),
@@ -101,26 +101,22 @@ impl World {
             memory_count: HELD,
             ..TopicPolicy::default()
         };
-        let selector = Selector::parse("#", &limits).expect("valid");
-        let policies = vec![PolicyRule { selector, policy }];
-        let config = Arc::new(Config { limits, policies, ..Config::default() });
-        let mut readers: Vec<SimPeer> = (0..5).map(|_| SimPeer::with(bug)).collect();
-        readers.iter_mut().for_each(|peer| peer.choose_manner(&mut random));
+        let config = Arc::new(config_of(Config::default(), limits, policy));
+        let network = Network::new(count, seed);
+        let clients = Clients::new(5, bug, &network, &mut random);
         let disk = SimDisk::with(lie);
         let on = NodeDisk { disk: Arc::clone(&disk), held: HELD };
-        let node = Node::start(count, Arc::clone(&config), Network::new(count, seed), Some(on));
+        let node = Node::start(count, config, network, Some(on));
         let mut world = Self {
             random,
             node,
             disk,
-            undelivered: Vec::new(),
-            peers: readers,
+            clients,
             publisher: SimPeer::default(),
             unanswered: BTreeSet::new(),
             acknowledged: BTreeMap::new(),
             next: FIRST,
             outcome: KillOutcome::default(),
-            config,
         };
         world.node.clocks.skew = SKEW_MAX / 2;
         world.open();
@@ -138,25 +134,23 @@ impl World {
         self.node.network.borrow_mut().send(link, &bytes);
     }
 
-    /// Somebody sets the clock; or the machine slept, and everything is late at once.
-    fn jump(&mut self) {
-        if self.random.one_in(2) {
-            self.node.clocks.set(&mut self.random, SKEW_MAX);
-        } else {
-            self.node.clocks.elapsed += Duration::from_millis(self.random.below(5_000) as u64);
-        }
-    }
-
     fn step(&mut self) {
         match self.random.below(24) {
             0..=5 => self.publish(),
-            6..=11 => self.turn(),
-            12..=14 => self.work(),
+            6..=11 => self.node.turn_any(&mut self.random),
+            12..=14 => self.node.work(self.random.below(WORK_MAX)),
             15..=18 => self.read(),
-            19 | 20 => self.connect(),
-            21 => self.subscribe(),
-            22 if self.random.one_in(8) => self.jump(),
-            22 => self.drop_one(),
+            19 | 20 => {
+                let at = self.clients.any(&mut self.random);
+                self.connect_one(at);
+            }
+            21 => self.clients.subscribe(&SELECTORS, &mut self.random),
+            22 if self.random.one_in(8) => {
+                self.node.clocks.jump(&mut self.random, SKEW_MAX);
+            }
+            22 => {
+                self.clients.drop_link(self.clients.any(&mut self.random));
+            }
             _ if self.random.one_in(4) => self.kill(),
             _ => {}
         }
@@ -170,56 +164,28 @@ impl World {
         self.node.network.borrow_mut().send(link, &publish_bytes(number));
     }
 
-    fn turn(&mut self) {
-        let shard = self.random.below(self.node.shards.len());
-        self.node.clocks.elapsed += Duration::from_micros(100);
-        self.node.turn(shard);
-    }
-
-    fn work(&mut self) {
-        let count = self.random.below(8);
-        self.undelivered.extend(lock(&self.disk).work(count));
-        let waiting = std::mem::take(&mut self.undelivered);
-        let mut is_full = false;
-        for (shard, mail) in waiting {
-            // Once one waits, all wait behind it: mail keeps its order.
-            match is_full {
-                true => self.undelivered.push((shard, mail)),
-                false => {
-                    if let Err(ShardMail::Store(mail)) =
-                        self.node.mailboxes[shard].send(ShardMail::Store(mail))
-                    {
-                        is_full = true;
-                        self.undelivered.push((shard, mail));
-                    }
-                }
-            }
-        }
-    }
-
     fn read(&mut self) {
-        let peer = self.random.below(self.peers.len());
+        let peer = self.clients.any(&mut self.random);
         let bytes_max = 1 + self.random.below(3_000);
         self.read_of(peer, bytes_max);
         self.read_publisher();
     }
 
-    fn read_of(&mut self, peer: usize, bytes_max: usize) {
-        let Some(link) = self.peers[peer].link else { return };
-        let bytes = self.node.network.borrow_mut().receive(link, bytes_max);
-        self.peers[peer].handle_bytes(&bytes);
-        let pongs = std::mem::take(&mut self.peers[peer].unsent);
-        self.node.network.borrow_mut().send(link, &pongs);
-        for (topic, sequence, payload) in self.peers[peer].heard.drain(..) {
-            let disk = lock(&self.disk);
+    fn read_of(&mut self, at: usize, bytes_max: usize) {
+        let peer = &mut self.clients.peers[at];
+        let Some(link) = peer.link else { return };
+        let mut network = self.node.network.borrow_mut();
+        peer.handle_bytes(&network.receive(link, bytes_max));
+        network.send(link, &std::mem::take(&mut peer.unsent));
+        let disk = lock(&self.disk);
+        for (topic, sequence, payload) in peer.heard.drain(..) {
             let kept = disk.payload(&topic, sequence);
             assert_eq!(kept, Some(&payload[..]), "{topic} {sequence} was read and is not kept");
             self.outcome.taken += 1;
         }
         // It was too slow, or the server closed for another reason: it comes back and resumes.
-        let has_more = self.node.network.borrow().has_bytes_for(link);
-        if !has_more && !self.node.network.borrow().is_open(link) {
-            self.peers[peer].link = None;
+        if !network.has_bytes_for(link) && !network.is_open(link) {
+            peer.link = None;
         }
     }
 
@@ -241,67 +207,29 @@ impl World {
         }
     }
 
-    fn connect(&mut self) {
-        let peer = self.random.below(self.peers.len());
-        self.connect_one(peer);
-    }
-
-    fn connect_one(&mut self, peer: usize) {
-        if self.peers[peer].link.is_none() {
-            let shard = self.random.below(self.node.shards.len());
-            let link = self.node.network.borrow_mut().connect(shard);
-            let bytes = self.peers[peer].handle_connect(link);
-            self.node.network.borrow_mut().send(link, &bytes);
+    fn connect_one(&mut self, at: usize) {
+        if self.clients.is_away(at) {
+            self.clients.connect(at, self.random.below(self.node.shards.len()));
         }
     }
 
-    fn subscribe(&mut self) {
-        let peer = self.random.below(self.peers.len());
-        let text = SELECTORS[self.random.below(SELECTORS.len())];
-        let selector = Selector::parse(text, &self.config.limits).expect("valid");
-        let peer = &mut self.peers[peer];
-        if let Some(link) = peer.link
-            && !peer.selectors.iter().any(|known| known.overlaps(&selector))
-        {
-            let bytes = peer.subscribe(selector);
-            self.node.network.borrow_mut().send(link, &bytes);
-        }
-    }
-
-    fn drop_one(&mut self) {
-        let peer = self.random.below(self.peers.len());
-        if let Some(link) = self.peers[peer].link.take() {
-            self.node.network.borrow_mut().drop_link(link);
-        }
-    }
-
-    /// The process is gone, with everything that was only in memory.
     fn kill(&mut self) {
         self.outcome.kills += 1;
-        lock(&self.disk).crash(&mut self.random);
-        self.undelivered.clear();
-        self.node.network.borrow_mut().cut_all();
-        self.peers.iter_mut().for_each(|peer| peer.link = None);
-        self.node.clocks.elapsed += Duration::from_millis(10);
-        // It may come back with another number of shards.
-        let count = 1 + self.random.below(3);
-        self.node.restart(count);
+        self.node.kill(&mut self.random, SHARDS_MAX);
+        self.clients.peers.iter_mut().for_each(|peer| peer.link = None);
         self.open();
     }
 
     fn come_to_rest(&mut self) {
         let mut rest = Rest::default();
         while !rest.is_over() {
-            (0..self.peers.len()).for_each(|peer| self.connect_one(peer));
+            (0..self.clients.len()).for_each(|at| self.connect_one(at));
             self.node.clocks.elapsed += rest.pause();
             let wait = self.node.turn_all();
-            self.work();
-            (0..self.peers.len()).for_each(|peer| self.read_of(peer, usize::MAX));
+            self.node.work(self.random.below(WORK_MAX));
+            (0..self.clients.len()).for_each(|at| self.read_of(at, usize::MAX));
             self.read_publisher();
-            let is_quiet = self.node.network.borrow().is_quiet()
-                && self.undelivered.is_empty()
-                && lock(&self.disk).is_idle();
-            rest.handle_round(wait, is_quiet);
+            rest.handle_round(wait, self.node.is_quiet());
         }
     }
 
@@ -313,7 +241,7 @@ impl World {
             assert_eq!(kept, Some(&payload_of(*number)[..]), "{number} at {sequence}");
         }
         assert_eq!(disk.durable.len(), self.acknowledged.len(), "something was kept twice");
-        for (at, peer) in self.peers.iter().enumerate() {
+        for (at, peer) in self.clients.peers.iter().enumerate() {
             for topic in (0..TOPICS.len() as u64).map(topic_of) {
                 let is_read = peer.selectors.iter().any(|s| s.matches(topic.as_str()));
                 let head = disk.head(&topic);

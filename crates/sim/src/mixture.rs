@@ -9,19 +9,18 @@ use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backbone::StoreMail;
 use model::{
-    AckLevel, Command, CommandId, Draft, Event, Gap, GapReason, Limits, Payload, PayloadKind,
-    PolicyRule, Publish, SeededHashing, Selector, TopicName, TopicPolicy,
+    AckLevel, Code, Command, CommandId, Draft, Event, Gap, GapReason, Limits, Payload, PayloadKind,
+    Publish, SeededHashing, TopicName, TopicPolicy,
 };
-use server::{Config, ShardMail};
+use server::Config;
 
 use crate::asking::{Asks, Caller, DEVICES};
 use crate::carriage::{Carriage, Heard, SimSession, TOKEN};
 use crate::counts::Counts;
 use crate::disk::{Lie, SharedDisk, SimDisk, lock};
 use crate::network::Network;
-use crate::node::{Node, NodeDisk};
+use crate::node::{Node, NodeDisk, config_of};
 use crate::random::Random;
 use crate::reader::{Reader, TOPICS_COUNT};
 use crate::rest::Rest;
@@ -34,6 +33,9 @@ const APPLICATIONS: &str = "[[applications]]\nid = \"app\"\n[[applications.keys]
 const EVERYTHING: &str = "publish = [\"#\"]\nsubscribe = [\"#\"]\nhandle = [\"#\"]\n";
 /// Publications of each topic that memory holds, of those on disk: few, so that resumes need the disk.
 const HELD: usize = 4;
+const SHARDS_MAX: usize = 4;
+/// The disk does fewer things than this in one go.
+const WORK_MAX: usize = 8;
 const READERS: usize = 6;
 const CALLERS: usize = 3;
 const MEMORY_BYTES_MAX: usize = 1 << 30;
@@ -63,7 +65,6 @@ struct World {
     random: Random,
     node: Node,
     disk: Option<SharedDisk>,
-    undelivered: Vec<(usize, StoreMail)>,
     readers: Vec<Reader>,
     callers: Vec<Caller>,
     asks: Asks,
@@ -74,6 +75,8 @@ struct World {
     refused: BTreeSet<u64>,
     sent_at: BTreeMap<u64, Duration>,
     history_count: u64,
+    /// Recent deliveries and mailboxes have room for all that a run publishes.
+    is_roomy: bool,
     was_short: bool,
     is_disk_broken: bool,
     counts: Counts,
@@ -92,6 +95,7 @@ pub fn run_mixture(seed: u64, steps: usize) -> MixtureOutcome {
     world.come_to_rest();
     world.check();
     world.check_devices();
+    world.count_epochs();
     let digest = world.node.network.borrow().digest();
     MixtureOutcome { counts: world.counts, digest }
 }
@@ -113,10 +117,20 @@ fn any_topic(random: &mut Random) -> TopicName {
     TopicName::parse(TOPICS[random.below(TOPICS.len())], &Limits::default()).expect("valid")
 }
 
-fn config_of(random: &mut Random, is_durable: bool, history_count: usize) -> Config {
+/// More than a run publishes, and not so many that nobody is ever far behind.
+const ROOMY_DELIVERIES: usize = 1_000;
+const ROOMY_MAILBOX: usize = 4_096;
+
+fn any_config(
+    random: &mut Random,
+    is_roomy: bool,
+    is_durable: bool,
+    history_count: usize,
+) -> Config {
+    let (deliveries, mailbox) = (16 + random.below(300), 64 + random.below(300));
     let limits = Limits {
-        recent_deliveries_max: 16 + random.below(300),
-        mailbox_len_max: 64 + random.below(300),
+        recent_deliveries_max: if is_roomy { ROOMY_DELIVERIES } else { deliveries },
+        mailbox_len_max: if is_roomy { ROOMY_MAILBOX } else { mailbox },
         memory_bytes_max: MEMORY_BYTES_MAX,
         ..Limits::default()
     };
@@ -129,22 +143,20 @@ fn config_of(random: &mut Random, is_durable: bool, history_count: usize) -> Con
     let tokens = format!("[[access.tokens]]\ntoken = \"{TOKEN}\"\nname = \"sim\"\n{EVERYTHING}");
     let text = format!("{APPLICATIONS}{tokens}{store}");
     let config = server::config::parse(&text, "sim.toml").expect("valid");
-    let selector = Selector::parse("#", &limits).expect("valid");
-    // Before those of the server's own topics.
-    let policies = [PolicyRule { selector, policy }].into_iter().chain(config.policies).collect();
-    Config { limits, policies, ..config }
+    config_of(config, limits, policy)
 }
 
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let is_durable = random.one_in(2);
-        let count = 1 + random.below(4);
+        let count = 1 + random.below(SHARDS_MAX);
         let history_count = match (is_durable, random.one_in(2)) {
             (false, true) => 2 + random.below(20),
             _ => 1_000_000,
         };
-        let config = Arc::new(config_of(&mut random, is_durable, history_count));
+        let is_roomy = random.one_in(3);
+        let config = Arc::new(any_config(&mut random, is_roomy, is_durable, history_count));
         let disk = is_durable.then(|| SimDisk::with(Lie::None));
         let on = disk.as_ref().map(|disk| NodeDisk { disk: Arc::clone(disk), held: HELD });
         let mut node = Node::start(count, config, Network::new(count, seed), on);
@@ -155,7 +167,6 @@ impl World {
             random,
             node,
             disk,
-            undelivered: Vec::new(),
             readers,
             callers: (0..CALLERS).map(Caller::new).collect(),
             asks: Asks::default(),
@@ -166,6 +177,7 @@ impl World {
             refused: BTreeSet::new(),
             sent_at: BTreeMap::new(),
             history_count: history_count as u64,
+            is_roomy,
             was_short: false,
             is_disk_broken: false,
             counts: Counts::default(),
@@ -176,7 +188,7 @@ impl World {
         match self.random.below(40) {
             0..=7 => self.publish(),
             8 => self.repeat(),
-            9..=18 => self.turn(),
+            9..=18 => self.node.turn_any(&mut self.random),
             19..=21 => self.work(),
             22..=27 => self.read(),
             28 => self.connect_one(),
@@ -190,6 +202,7 @@ impl World {
             36 => self.lose_a_poll(),
             37 if self.random.one_in(6) => self.jump(),
             38 if self.random.one_in(8) => self.trouble(),
+            39 if self.random.one_in(4) => self.take_over(),
             _ => self.read_callers(usize::MAX),
         }
     }
@@ -226,29 +239,9 @@ impl World {
         }
     }
 
-    fn turn(&mut self) {
-        let shard = self.random.below(self.node.shards.len());
-        self.node.clocks.elapsed += Duration::from_micros(100);
-        self.node.turn(shard);
-    }
-
     fn work(&mut self) {
-        let Some(disk) = &self.disk else { return };
-        let count = self.random.below(8);
-        self.undelivered.extend(lock(disk).work(count));
-        let waiting = std::mem::take(&mut self.undelivered);
-        let mut is_full = false;
-        for (shard, mail) in waiting {
-            // Once one waits, all wait behind it: mail keeps its order.
-            if is_full {
-                self.undelivered.push((shard, mail));
-                continue;
-            }
-            let sent = self.node.mailboxes[shard].send(ShardMail::Store(mail));
-            if let Err(ShardMail::Store(mail)) = sent {
-                is_full = true;
-                self.undelivered.push((shard, mail));
-            }
+        if self.disk.is_some() {
+            self.node.work(self.random.below(WORK_MAX));
         }
     }
 
@@ -262,9 +255,13 @@ impl World {
     fn read_of(&mut self, at: usize, bytes_max: usize) {
         let reader = &mut self.readers[at];
         reader.read(&self.node.network, bytes_max, &mut self.truth, &mut self.counts);
-        for gap in std::mem::take(&mut reader.gaps) {
-            self.check_gap(&gap);
-        }
+        let (gaps, closed) = (std::mem::take(&mut reader.gaps), reader.closed.take());
+        gaps.iter().for_each(|gap| self.check_gap(gap));
+        let is_roomy = self.is_roomy && !self.was_short;
+        assert!(
+            !is_roomy || closed != Some(Code::TooSlow),
+            "too slow, and everything is there still"
+        );
     }
 
     /// A gap is told of what is gone from the topic's history, and of nothing else.
@@ -273,6 +270,11 @@ impl World {
             return;
         }
         assert!(self.disk.is_none(), "{gap:?}, and all of it is on disk");
+        let is_lagged = gap.reason == GapReason::Lagged;
+        assert!(
+            !is_lagged || !self.is_roomy || self.was_short,
+            "{gap:?}, and all of it is among the recent deliveries"
+        );
         let kept = if self.was_short { 1 } else { self.history_count };
         let gone = self.truth.count_of(&gap.topic).saturating_sub(kept);
         assert!(gap.to.get() <= gone, "{gap:?}, and only those up to {gone} are gone");
@@ -282,7 +284,7 @@ impl World {
         for heard in self.publisher.read(&self.node.network, usize::MAX) {
             match heard {
                 Heard::Event(Event::Published { id: Some(id), topic, position, .. }) => {
-                    self.truth.handle_place(id.0, &topic, position.sequence);
+                    self.truth.handle_acknowledged(id.0, &topic, &position);
                     self.unanswered.remove(&id.0);
                     self.refused.remove(&id.0);
                     self.counts.note("published");
@@ -402,25 +404,45 @@ impl World {
         }
     }
 
+    /// Loses the answer to a poll on its way, if there is one; or else a poll.
     fn lose_a_poll(&mut self) {
-        let at = self.random.below(READERS);
-        if let Some(session) = &mut self.readers[at].session
-            && session.lose_poll(&self.node.network)
-        {
-            self.counts.note("answer to a poll lost");
+        let network = &self.node.network;
+        let from = self.random.below(READERS);
+        let is_answered = |at: &usize| {
+            self.readers[*at].session.as_ref().is_some_and(|it| it.is_poll_answered(network))
+        };
+        let answered = (from..from + READERS).map(|at| at % READERS).find(is_answered);
+        let session = &mut self.readers[answered.unwrap_or(from)].session;
+        if session.as_mut().is_some_and(|session| session.lose_poll(network)) {
+            self.counts.note(match answered {
+                Some(_) => "answer to a poll lost",
+                None => "poll lost",
+            });
         }
     }
 
-    /// Somebody sets the clock; or the machine slept, and everything is late at once.
-    fn jump(&mut self) {
-        if self.random.one_in(2) {
-            let skew_max = if self.disk.is_some() { SKEW_ON_DISK } else { SKEW_IN_MEMORY };
-            self.node.clocks.set(&mut self.random, skew_max);
-            self.counts.note("clock set");
-        } else {
-            self.node.clocks.elapsed += Duration::from_millis(self.random.below(5_000) as u64);
-            self.counts.note("machine slept");
+    /// A session takes a device over, while the one that has it goes, or lets go of it.
+    fn take_over(&mut self) {
+        let Self { node, callers, random, counts, .. } = self;
+        let device = DEVICES[random.below(DEVICES.len())];
+        let Some(from) = callers.iter().position(|it| it.attached.contains(device)) else { return };
+        let to = (from + 1 + random.below(CALLERS - 1)) % CALLERS;
+        callers[to].attach(&node.network, device, counts);
+        match random.one_in(2) {
+            true => callers[from].attach(&node.network, device, counts),
+            false => {
+                if let Some(mut session) = callers[from].session.take() {
+                    session.drop_links(&node.network);
+                }
+            }
         }
+        counts.note("device taken from who goes");
+    }
+
+    fn jump(&mut self) {
+        let skew_max = if self.disk.is_some() { SKEW_ON_DISK } else { SKEW_IN_MEMORY };
+        let jumped = self.node.clocks.jump(&mut self.random, skew_max);
+        self.counts.note(jumped);
     }
 
     fn trouble(&mut self) {
@@ -438,26 +460,28 @@ impl World {
                 self.counts.note("memory used otherwise");
                 if percent >= 80 {
                     self.counts.note("memory short");
+                    self.stay_short();
                 }
             }
         }
     }
 
-    /// The process is gone, with everything that was only in memory; another one starts.
+    /// Memory stays short for a while: what is let go of goes in rounds.
+    fn stay_short(&mut self) {
+        const ROUND: Duration = Duration::from_millis(100);
+        for _ in 0..self.random.below(10) {
+            self.node.clocks.elapsed += ROUND;
+            self.node.turn_all();
+        }
+    }
+
     fn kill(&mut self) {
         self.counts.note("kill");
-        if let Some(disk) = &self.disk {
-            lock(disk).crash(&mut self.random);
-        }
+        self.node.kill(&mut self.random, SHARDS_MAX);
         self.is_disk_broken = false;
-        self.undelivered.clear();
-        self.node.network.borrow_mut().cut_all();
         self.readers.iter_mut().for_each(|reader| reader.session = None);
         self.callers.iter_mut().for_each(|caller| caller.session = None);
         self.asks = Asks::default();
-        self.node.clocks.elapsed += Duration::from_millis(10);
-        let count = 1 + self.random.below(4);
-        self.node.restart(count);
         self.open_publisher();
     }
 
@@ -483,11 +507,7 @@ impl World {
             (0..READERS).for_each(|at| self.read_of(at, usize::MAX));
             self.read_callers(usize::MAX);
             self.read_publisher();
-            let is_quiet = self.node.network.borrow().is_quiet()
-                && self.undelivered.is_empty()
-                && self.refused.is_empty()
-                && self.disk.as_ref().is_none_or(|disk| lock(disk).is_idle());
-            rest.handle_round(wait, is_quiet);
+            rest.handle_round(wait, self.node.is_quiet() && self.refused.is_empty());
         }
     }
 
@@ -495,8 +515,14 @@ impl World {
         let abandoned = self.node.network.borrow().abandoned();
         assert_eq!(abandoned, [0; 0], "held though their clients are gone");
         assert!(self.unanswered.is_empty(), "never answered: {:?}", self.unanswered);
-        self.readers.iter().for_each(|reader| reader.check(&self.truth));
+        let epoch = self.disk.as_ref().map(|disk| lock(disk).epoch());
+        self.readers.iter().for_each(|reader| reader.check(&self.truth, epoch.as_ref()));
         self.callers.iter().for_each(Caller::check);
+    }
+
+    fn count_epochs(&mut self) {
+        let begun = self.disk.as_ref().map_or(0, |disk| lock(disk).epochs_begun());
+        (0..begun).for_each(|_| self.counts.note("epoch begun"));
     }
 
     /// Whoever was told that a device is attached to it is asked when the device is, and nobody else.
@@ -531,7 +557,7 @@ mod tests {
     use super::*;
 
     /// Each of them comes about, or it is not tested here.
-    const KINDS: [&str; 36] = [
+    const KINDS: [&str; 39] = [
         "acknowledge",
         "acknowledged",
         "answer to a poll lost",
@@ -541,14 +567,17 @@ mod tests {
         "clock set",
         "connection dropped",
         "device asked at rest",
+        "device taken from who goes",
         "device taken over",
         "disk failed",
+        "epoch begun",
         "gap: epoch",
         "gap: history",
         "handle or unhandle",
         "key repeated",
         "kill",
         "machine slept",
+        "numbering goes on in another epoch",
         "memory short",
         "position beyond the head",
         "publication read",

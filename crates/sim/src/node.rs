@@ -5,15 +5,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backbone::LatestTime;
+use backbone::{LatestTime, StoreMail};
 use engine::{MailSender, Waker, mailbox};
 use hub::{ShardIndex, home_shard};
-use model::{Epoch, Moment, TopicName};
+use model::{Epoch, Limits, Moment, PolicyRule, Selector, TopicName, TopicPolicy};
 use server::{Access, Config, DiskParts, Memory, Shard, ShardMail, ShardParts};
 
 use crate::disk::{SharedDisk, SimStore, lock};
 use crate::network::{Network, SimIo};
 use crate::random::Random;
+
+/// Time that passes with a turn.
+const MOMENT: Duration = Duration::from_micros(100);
+
+/// A configuration with one policy for all topics, before those that it has.
+pub(crate) fn config_of(config: Config, limits: Limits, policy: TopicPolicy) -> Config {
+    let selector = Selector::parse("#", &limits).expect("valid");
+    let policies = [PolicyRule { selector, policy }].into_iter().chain(config.policies).collect();
+    Config { limits, policies, ..config }
+}
 
 /// The clocks of a machine: one that only goes forward, and one that somebody sets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,9 +41,16 @@ impl Clocks {
         Moment { elapsed: self.elapsed, unix_ms }
     }
 
-    /// Somebody sets the wall clock, forward or back.
-    pub fn set(&mut self, random: &mut Random, skew_max: Duration) {
-        self.skew = Duration::from_millis(random.below(skew_max.as_millis() as usize) as u64);
+    /// Somebody sets the wall clock, forward or back; or the machine slept, and everything is late at once. Answers
+    /// which.
+    pub fn jump(&mut self, random: &mut Random, skew_max: Duration) -> &'static str {
+        const SLEEP_MS_MAX: usize = 5_000;
+        if random.one_in(2) {
+            self.skew = Duration::from_millis(random.below(skew_max.as_millis() as usize) as u64);
+            return "clock set";
+        }
+        self.elapsed += Duration::from_millis(random.below(SLEEP_MS_MAX) as u64);
+        "machine slept"
     }
 }
 
@@ -60,6 +77,8 @@ pub struct Node {
     pub memory: Memory,
     config: Arc<Config>,
     disk: Option<NodeDisk>,
+    /// Mail of the disk that found a full mailbox.
+    undelivered: Vec<(usize, StoreMail)>,
     /// How many processes there have been.
     lives: u32,
 }
@@ -72,11 +91,33 @@ impl Node {
         network: Rc<RefCell<Network>>,
         disk: Option<NodeDisk>,
     ) -> Self {
-        let (shards, mailboxes, clocks) = (Vec::new(), Vec::new(), Clocks::default());
         let memory = Memory::fixed(config.limits.memory_bytes_max);
-        let mut node = Self { network, shards, mailboxes, clocks, memory, config, disk, lives: 0 };
+        let mut node = Self {
+            network,
+            shards: Vec::new(),
+            mailboxes: Vec::new(),
+            clocks: Clocks::default(),
+            memory,
+            config,
+            disk,
+            undelivered: Vec::new(),
+            lives: 0,
+        };
         node.restart(count);
         node
+    }
+
+    /// The process is gone, with everything that was only in memory; another one starts, perhaps with another number of
+    /// shards, `count_max` at most.
+    pub fn kill(&mut self, random: &mut Random, count_max: usize) {
+        const DOWN: Duration = Duration::from_millis(10);
+        if let Some(on) = &self.disk {
+            lock(&on.disk).crash(random);
+        }
+        self.undelivered.clear();
+        self.network.borrow_mut().cut_all();
+        self.clocks.elapsed += DOWN;
+        self.restart(1 + random.below(count_max));
     }
 
     /// Replaces the process by another one, with as many shards as are said.
@@ -116,12 +157,46 @@ impl Node {
         let mut topics = lock(disk).found(*held);
         topics.retain(|found| at_home(&found.topic));
         let store = Box::new(SimStore::new(disk, index));
-        Some(DiskParts { store, epoch: Epoch::new("disk"), topics })
+        let epoch = lock(disk).epoch();
+        Some(DiskParts { store, epoch, topics })
     }
 
     /// One turn of a shard; answers how long it would wait for something to do.
     pub fn turn(&mut self, shard: usize) -> Duration {
         self.shards[shard].turn(self.clocks.now()).expect("nobody stops it")
+    }
+
+    /// One turn of any shard, a moment later.
+    pub fn turn_any(&mut self, random: &mut Random) {
+        self.clocks.elapsed += MOMENT;
+        self.turn(random.below(self.shards.len()));
+    }
+
+    /// The disk does some of what it was asked, and tells the shards.
+    pub fn work(&mut self, count: usize) {
+        let Some(on) = &self.disk else { return };
+        self.undelivered.extend(lock(&on.disk).work(count));
+        let mut is_full = false;
+        for (shard, mail) in std::mem::take(&mut self.undelivered) {
+            // Once one waits, all wait behind it: mail keeps its order.
+            if is_full {
+                self.undelivered.push((shard, mail));
+                continue;
+            }
+            let sent = self.mailboxes[shard].send(ShardMail::Store(mail));
+            if let Err(ShardMail::Store(mail)) = sent {
+                is_full = true;
+                self.undelivered.push((shard, mail));
+            }
+        }
+    }
+
+    /// Whether nothing is on its way, to or from clients or the disk.
+    pub fn is_quiet(&self) -> bool {
+        let is_idle = |on: &NodeDisk| lock(&on.disk).is_idle();
+        self.network.borrow().is_quiet()
+            && self.undelivered.is_empty()
+            && self.disk.as_ref().is_none_or(is_idle)
     }
 
     /// One turn of each; the shortest time that any of them would wait.

@@ -50,6 +50,30 @@ struct Track {
     gaps: Vec<(Sequence, Sequence)>,
     /// It said that it had more than there was.
     has_claimed: bool,
+    /// It came with a position that counts no more: a gap may say from where it begins anew, before anything else comes.
+    begins_anew: bool,
+}
+
+impl Track {
+    /// Hears that the numbering is of another epoch than its position. Answers whether it reads on where it is: the
+    /// epoch began meanwhile.
+    fn handle_epoch(&mut self, gap: &Gap, is_dense: bool) -> bool {
+        // Of which epoch a topic is it may have been told before.
+        let has_begun = gap.epoch != self.epoch || gap.epoch.as_str().starts_with("disk-");
+        assert!(has_begun || self.has_claimed || self.begins_anew, "{gap:?}, and no epoch began");
+        self.epoch = gap.epoch.clone();
+        if self.begins_anew || self.has_claimed {
+            // What it claimed may be taken for true until all shards were asked.
+            self.has_claimed &= gap.to == self.at;
+            (self.at, self.start, self.begins_anew) = (gap.to, gap.to, false);
+            self.told.clear();
+            self.gaps.clear();
+            return false;
+        }
+        assert!(!is_dense || gap.to == self.at, "{gap:?}: it has all up to {}", self.at);
+        self.at = self.at.max(gap.to);
+        true
+    }
 }
 
 /// A command that is not answered yet.
@@ -61,7 +85,7 @@ enum Asked {
         heads: BTreeMap<TopicName, Sequence>,
     },
     Unsubscribe,
-    Acknowledge(BTreeMap<TopicName, Sequence>),
+    Acknowledge(BTreeMap<TopicName, Position>),
 }
 
 /// A reader.
@@ -76,11 +100,13 @@ pub(crate) struct Reader {
     /// What it gave as its positions with the last `subscribe`, until the topic is described.
     given: BTreeMap<TopicName, Sequence>,
     /// How far its name came: what was answered, and what was said.
-    acknowledged: BTreeMap<TopicName, Sequence>,
+    acknowledged: BTreeMap<TopicName, Position>,
     said: BTreeMap<TopicName, Sequence>,
     next_id: u64,
     /// Gaps that were told, to be compared with what the node may have lost.
     pub gaps: Vec<Gap>,
+    /// Why the server closed, until somebody looks at it.
+    pub closed: Option<Code>,
     /// There is one shard: it knows at once what was published.
     pub is_alone: bool,
 }
@@ -116,6 +142,7 @@ impl Reader {
             said: BTreeMap::new(),
             next_id: 0,
             gaps: Vec::new(),
+            closed: None,
             is_alone: false,
         }
     }
@@ -301,11 +328,9 @@ impl Reader {
             ((*topic).clone(), Position { epoch: track.epoch.clone(), sequence: track.at })
         });
         let positions: Vec<_> = positions.collect();
-        let said: BTreeMap<_, _> =
-            positions.iter().map(|(topic, at)| (topic.clone(), at.sequence)).collect();
-        self.said.extend(said.clone());
+        self.said.extend(positions.iter().map(|(topic, at)| (topic.clone(), at.sequence)));
         let id = self.take_id();
-        self.asked.insert(id, Asked::Acknowledge(said));
+        self.asked.insert(id, Asked::Acknowledge(positions.iter().cloned().collect()));
         let command = Command::Acknowledge(Acknowledge { name, positions });
         self.say(network, vec![(CommandId(id), command)]);
         counts.note("acknowledge");
@@ -356,6 +381,13 @@ impl Reader {
                         !is_fresh || topic.start >= known,
                         "{topic:?} and only news was wanted"
                     );
+                    // What is kept in any case is told to whoever wants more than news.
+                    let wants_some = start != Start::Now && topic.recovered.is_none();
+                    let is_there = topic.head > Sequence::START;
+                    assert!(
+                        !wants_some || !is_there || topic.start < topic.head,
+                        "{topic:?}, and {start:?} was wanted"
+                    );
                     self.handle_topic(topic);
                 }
             }
@@ -367,7 +399,7 @@ impl Reader {
                     GapReason::Lagged => "gap: lagged",
                     GapReason::Other => panic!("{gap:?}: a reason that nobody knows"),
                 });
-                self.handle_gap(&gap);
+                self.handle_gap(&gap, counts);
                 self.gaps.push(gap);
             }
             Event::Unsubscribed { id, .. } => {
@@ -380,8 +412,10 @@ impl Reader {
                 let asked = id.and_then(|id| self.asked.remove(&id.0));
                 let Some(Asked::Acknowledge(positions)) = asked else { panic!("{asked:?}") };
                 for (topic, at) in positions {
-                    let known = self.acknowledged.entry(topic).or_default();
-                    *known = (*known).max(at);
+                    let known = self.acknowledged.entry(topic).or_insert_with(|| at.clone());
+                    if known.epoch != at.epoch || known.sequence < at.sequence {
+                        *known = at;
+                    }
                 }
                 counts.note("acknowledged");
             }
@@ -393,7 +427,10 @@ impl Reader {
                 assert!(is_later, "{refusal}");
                 return false;
             }
-            Event::Closing { .. } => return false,
+            Event::Closing { refusal, .. } => {
+                self.closed = Some(refusal.code);
+                return false;
+            }
             _ => {}
         }
         true
@@ -408,12 +445,23 @@ impl Reader {
             }
             let told = BTreeSet::new();
             let (at, epoch) = (start, topic.epoch.clone());
-            let track = Track { epoch, start, at, told, gaps: Vec::new(), has_claimed: false };
+            let track = Track {
+                epoch,
+                start,
+                at,
+                told,
+                gaps: Vec::new(),
+                has_claimed: false,
+                begins_anew: false,
+            };
             self.tracks.insert(topic.topic.clone(), track);
             return;
         };
-        let is_same = track.epoch == topic.epoch;
-        assert!(is_same, "{} has another epoch", topic.topic);
+        track.begins_anew |= topic.recovered == Some(false);
+        let is_same = std::mem::replace(&mut track.epoch, topic.epoch.clone()) == topic.epoch;
+        if !is_same && track.begins_anew {
+            return;
+        }
         // Of what a reader has no wish for it is told nothing: whether it had no wish for all of that, the end shows.
         let is_known = topic.start <= track.at || !self.manner.is_dense();
         assert!(is_known, "{topic:?} skips from {}, {:?}", track.at, self.manner);
@@ -428,26 +476,27 @@ impl Reader {
 
     fn check_named_start(&self, topic: &SubscribedTopic) {
         let said = self.said.get(&topic.topic).copied().unwrap_or_default();
-        let known = self.acknowledged.get(&topic.topic).copied().unwrap_or_default();
+        let known = self.acknowledged.get(&topic.topic).filter(|known| known.epoch == topic.epoch);
+        let known = known.map_or(Sequence::START, |known| known.sequence);
         let start = topic.start;
         assert!(known <= start, "{topic:?}: its name came to {known}");
         assert!(start <= said, "{topic:?}: its name never said more than {said}");
     }
 
-    fn handle_gap(&mut self, gap: &Gap) {
+    fn handle_gap(&mut self, gap: &Gap, counts: &mut Counts) {
         let Some(track) = self.tracks.get_mut(&gap.topic) else {
             panic!("a gap in {}, which it does not read", gap.topic);
         };
         if gap.reason == GapReason::Epoch {
-            assert!(track.has_claimed, "{gap:?}: it claimed nothing");
-            (track.at, track.start, track.has_claimed) = (gap.to, gap.to, false);
-            track.told.clear();
-            track.gaps.clear();
+            if track.handle_epoch(gap, self.manner.is_dense()) {
+                counts.note("numbering goes on in another epoch");
+            }
             return;
         }
         let from = gap.from.map_or(track.at, |from| from.back(1));
         let is_known = from <= track.at || !self.manner.is_dense();
         assert!(is_known, "{gap:?} begins beyond {}", track.at);
+        track.begins_anew = false;
         track.gaps.push((from.min(track.at), gap.to));
         track.at = track.at.max(gap.to);
     }
@@ -462,17 +511,26 @@ impl Reader {
             false => sequence > track.at,
         };
         assert!(is_next, "{topic}: {sequence} after {}, {manner:?}", track.at);
+        track.begins_anew = false;
         track.told.insert(sequence);
         track.at = sequence;
     }
 
     /// Checks all that it read.
-    pub fn check(&self, truth: &Truth) {
+    pub fn check(&self, truth: &Truth, epoch: Option<&Epoch>) {
         assert!(self.asked.is_empty(), "never answered: {:?}", self.asked);
         for (topic, head) in truth.topics() {
             if self.selectors.iter().any(|selector| selector.matches(topic.as_str())) {
                 let track = self.tracks.get(topic);
                 let track = track.unwrap_or_else(|| panic!("{topic} was never described"));
+                let is_beyond = track.has_claimed && track.start > head;
+                assert!(
+                    !is_beyond,
+                    "{topic} ends at {head}; it has {}, and no gap told",
+                    track.start
+                );
+                let is_current = epoch.is_none_or(|epoch| *epoch == track.epoch);
+                assert!(is_current, "{topic} is of {epoch:?}, and it knows {:?}", track.epoch);
                 self.check_track(truth, topic, track, head);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Sequence, TopicName};
+use model::{Epoch, Position, Sequence, TopicName};
 
 /// The member of the payload that filters ask for has so many values.
 pub(crate) const COLOURS: u64 = 3;
@@ -22,6 +22,7 @@ pub(crate) struct Truth {
     at: BTreeMap<(TopicName, Sequence), u64>,
     counts: BTreeMap<TopicName, u64>,
     heads: BTreeMap<TopicName, Sequence>,
+    epochs: BTreeMap<TopicName, u64>,
 }
 
 /// What publication `number` says.
@@ -32,6 +33,12 @@ pub(crate) fn payload_of(number: u64) -> Vec<u8> {
 
 fn colour_of(number: u64) -> u64 {
     number * 7 / 5 % COLOURS
+}
+
+/// Which epoch it is of those of its kind: they are numbered as they begin.
+pub(crate) fn number_of(epoch: &Epoch) -> u64 {
+    let number = epoch.as_str().rsplit('-').next().and_then(|number| number.parse().ok());
+    number.expect("epochs of the simulation end with a number")
 }
 
 impl Truth {
@@ -59,6 +66,18 @@ impl Truth {
     /// The topics of which anything was told.
     pub fn topics(&self) -> impl Iterator<Item = (&TopicName, Sequence)> {
         self.heads.iter().map(|(topic, head)| (topic, *head))
+    }
+
+    /// Hears that the server acknowledged a publication.
+    ///
+    /// # Panics
+    /// A later one of its topic was acknowledged in a later epoch, or what [`Truth::handle_place`] says.
+    pub fn handle_acknowledged(&mut self, number: u64, topic: &TopicName, at: &Position) {
+        self.handle_place(number, topic, at.sequence);
+        let known = self.epochs.entry(topic.clone()).or_default();
+        let epoch = number_of(&at.epoch);
+        assert!(*known <= epoch, "{topic} goes on in {}, and was further", at.epoch.as_str());
+        *known = epoch;
     }
 
     /// Hears where a publication is.

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use model::{
-    Command, Draft, Gap, GapReason, Limits, Payload, PayloadKind, PolicyRule, Publish,
-    SeededHashing, Selector, TopicName, TopicPolicy,
+    Command, Draft, Gap, GapReason, Limits, Payload, PayloadKind, Publish, SeededHashing,
+    TopicName, TopicPolicy,
 };
 use server::Config;
 
+use crate::clients::Clients;
 use crate::network::Network;
-use crate::node::Node;
-use crate::peer::{SimPeer, frame};
+use crate::node::{Node, config_of};
+use crate::peer::{Bug, SimPeer, frame};
 use crate::random::Random;
 use crate::rest::Rest;
 
@@ -41,7 +41,7 @@ pub struct Outcome {
 struct World {
     random: Random,
     node: Node,
-    peers: Vec<SimPeer>,
+    clients: Clients,
     publisher: SimPeer,
     published: BTreeMap<TopicName, u64>,
     outcome: Outcome,
@@ -81,17 +81,14 @@ impl World {
         // Few in every other run, so that gaps are told; all of them in the others, so that none may be.
         let history_count = if random.one_in(2) { 2 + random.below(30) } else { 10_000 };
         let policy = TopicPolicy { history_count, ..TopicPolicy::default() };
-        let selector = Selector::parse("#", &limits).expect("valid");
-        let policies = vec![PolicyRule { selector, policy }];
-        let config = Arc::new(Config { limits: limits.clone(), policies, ..Config::default() });
+        let config = Arc::new(config_of(Config::default(), limits.clone(), policy));
         let network = Network::new(count, seed);
+        let clients = Clients::new(8, Bug::None, &network, &mut random);
         let node = Node::start(count, config, network, None);
-        let mut peers_of_it: Vec<SimPeer> = (0..8).map(|_| SimPeer::default()).collect();
-        peers_of_it.iter_mut().for_each(|peer| peer.choose_manner(&mut random));
         let mut world = Self {
             random,
             node,
-            peers: peers_of_it,
+            clients,
             publisher: SimPeer::default(),
             published: BTreeMap::new(),
             outcome: Outcome::default(),
@@ -107,10 +104,10 @@ impl World {
     fn step(&mut self) {
         match self.random.below(20) {
             0..=6 => self.publish(),
-            7..=12 => self.turn(),
+            7..=12 => self.node.turn_any(&mut self.random),
             13..=16 => self.read(),
             17 => self.connect(),
-            18 => self.subscribe(),
+            18 => self.clients.subscribe(&SELECTORS, &mut self.random),
             _ => self.drop_one(),
         }
     }
@@ -127,25 +124,20 @@ impl World {
         self.node.network.borrow_mut().send(link, &frame(&Command::Publish(Publish { draft })));
     }
 
-    fn turn(&mut self) {
-        let shard = self.random.below(self.node.shards.len());
-        self.node.clocks.elapsed += Duration::from_micros(100);
-        self.node.turn(shard);
-    }
-
     fn read(&mut self) {
-        let peer = self.random.below(self.peers.len());
+        let peer = self.clients.any(&mut self.random);
         let bytes_max = 1 + self.random.below(3_000);
         self.read_of(peer, bytes_max);
         self.read_publisher();
     }
 
     fn read_of(&mut self, peer: usize, bytes_max: usize) {
-        if let Some(link) = self.peers[peer].link {
+        let client = &mut self.clients.peers[peer];
+        if let Some(link) = client.link {
             let bytes = self.node.network.borrow_mut().receive(link, bytes_max);
-            self.peers[peer].handle_bytes(&bytes);
-            self.peers[peer].heard.clear();
-            let gaps = std::mem::take(&mut self.peers[peer].told_gaps);
+            client.handle_bytes(&bytes);
+            client.heard.clear();
+            let gaps = std::mem::take(&mut client.told_gaps);
             gaps.iter().for_each(|gap| self.check_gap(peer, gap));
         }
     }
@@ -175,63 +167,42 @@ impl World {
     }
 
     fn connect(&mut self) {
-        let peer = self.random.below(self.peers.len());
-        if self.peers[peer].link.is_none() {
-            let shard = self.random.below(self.node.shards.len());
-            let link = self.node.network.borrow_mut().connect(shard);
-            let bytes = self.peers[peer].handle_connect(link);
-            self.node.network.borrow_mut().send(link, &bytes);
-        }
-    }
-
-    fn subscribe(&mut self) {
-        let peer = self.random.below(self.peers.len());
-        let text = SELECTORS[self.random.below(SELECTORS.len())];
-        let selector = Selector::parse(text, &self.limits).expect("valid");
-        let peer = &mut self.peers[peer];
-        if let Some(link) = peer.link
-            && !peer.selectors.iter().any(|known| known.overlaps(&selector))
-        {
-            let bytes = peer.subscribe(selector);
-            self.node.network.borrow_mut().send(link, &bytes);
+        let at = self.clients.any(&mut self.random);
+        if self.clients.is_away(at) {
+            self.clients.connect(at, self.random.below(self.node.shards.len()));
         }
     }
 
     fn drop_one(&mut self) {
-        let peer = self.random.below(self.peers.len());
-        if self.random.one_in(3)
-            && let Some(link) = self.peers[peer].link.take()
-        {
-            self.node.network.borrow_mut().drop_link(link);
+        let at = self.clients.any(&mut self.random);
+        if self.random.one_in(3) && self.clients.drop_link(at) {
             self.outcome.drops += 1;
         }
     }
 
     /// Connects everybody and lets time pass until nothing moves any more.
     fn come_to_rest(&mut self) {
-        for peer in 0..self.peers.len() {
-            if self.peers[peer].link.is_none() {
-                let link = self.node.network.borrow_mut().connect(peer % self.node.shards.len());
-                let bytes = self.peers[peer].handle_connect(link);
-                self.node.network.borrow_mut().send(link, &bytes);
+        for at in 0..self.clients.len() {
+            if self.clients.is_away(at) {
+                self.clients.connect(at, at % self.node.shards.len());
             }
         }
         let mut rest = Rest::default();
         while !rest.is_over() {
             self.node.clocks.elapsed += rest.pause();
             let wait = self.node.turn_all();
-            for peer in 0..self.peers.len() {
+            for peer in 0..self.clients.len() {
                 self.read_of(peer, usize::MAX);
             }
             self.read_publisher();
-            rest.handle_round(wait, self.node.network.borrow().is_quiet());
+            rest.handle_round(wait, self.node.is_quiet());
         }
     }
 
     fn check(&mut self) {
         let abandoned = self.node.network.borrow().abandoned();
         assert_eq!(abandoned, [0; 0], "held though their clients are gone");
-        for (at, peer) in self.peers.iter().enumerate() {
+        for (at, peer) in self.clients.peers.iter().enumerate() {
             let link = peer.link.expect("everybody is connected");
             assert!(self.node.network.borrow().is_open(link), "peer {at} was thrown out");
             for (topic, count) in &self.published {
