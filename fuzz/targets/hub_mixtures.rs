@@ -2,14 +2,7 @@
 //! chooses the kind, some more the node and its options, each other one is a step.
 #![no_main]
 
-#[path = "../../crates/hub/tests/it/histories/mod.rs"]
-#[allow(dead_code)]
-mod histories;
-#[path = "../../crates/hub/tests/it/node.rs"]
-#[allow(dead_code)]
-mod node;
-
-use histories::{mixtures, words};
+use tidegate_fuzz::histories::{mixtures, words};
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let words: Vec<u64> = words(input);

@@ -2,14 +2,7 @@
 //! have given it. The first word chooses the setting, each other one is a step.
 #![no_main]
 
-#[path = "../../crates/hub/tests/it/histories/mod.rs"]
-#[allow(dead_code)]
-mod histories;
-#[path = "../../crates/hub/tests/it/node.rs"]
-#[allow(dead_code)]
-mod node;
-
-use histories::{streams, words};
+use tidegate_fuzz::histories::{streams, words};
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let words: Vec<u64> = words(input);

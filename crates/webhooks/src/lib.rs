@@ -6,6 +6,8 @@
 //! one that reads, one that has the server keep things, and a few that post.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod checks;
 mod deliveries;
 mod driver;
 mod endpoint;

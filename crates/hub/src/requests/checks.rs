@@ -103,10 +103,6 @@ impl Node {
         self.run();
     }
 
-    pub fn ask(&mut self, shard: usize, asker: u32, key: Option<u32>) {
-        self.ask_for(shard, asker, key, Duration::from_millis(100));
-    }
-
     pub fn ask_for(&mut self, shard: usize, asker: u32, key: Option<u32>, timeout: Duration) {
         let request = Request {
             topic: TopicName::parse("t/1", &Limits::default()).expect("valid"),

@@ -14,6 +14,12 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use super::checks::{Node, SHARDS, check_requests};
 use super::*;
 
+impl Node {
+    fn ask(&mut self, shard: usize, asker: u32, key: Option<u32>) {
+        self.ask_for(shard, asker, key, Duration::from_millis(100));
+    }
+}
+
 /// Runs the same 500 histories each time; answers the first that fails, and how.
 fn first_failure() -> Option<(u32, String)> {
     let config = ProptestConfig { cases: 500, failure_persistence: None, ..Default::default() };

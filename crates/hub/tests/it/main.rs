@@ -4,7 +4,6 @@ mod bounds;
 mod histories;
 mod node;
 mod properties;
-mod resumes;
 mod ring;
 mod shed;
 #[cfg(debug_assertions)]

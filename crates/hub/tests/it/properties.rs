@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(debug_assertions)]
 use model::planted::Fault;
 
-use crate::histories::{mixtures, streams};
+use crate::histories::{mixtures, resumes, streams};
 
 /// A kind of history: how many of them are run, and how.
 #[derive(Clone, Copy)]
@@ -134,6 +134,7 @@ properties! {
     bursts_come_once: 4_000 of 60, |words| streams::run(streams::bursts(), words);
     any_mixture_ends_with_what_the_server_has: 12_000 of 105, |words| mixtures::run(&mixtures::mixture(words));
     readers_that_are_alike_lose_nothing_untold: 5_000 of 101, |words| mixtures::run(&mixtures::alike(words));
+    whoever_goes_on_from_the_last_place_told_loses_nothing: 2_000 of 121, |words| resumes::run(words);
     readers_that_are_alike_get_deltas_of_their_own: 3_000 of 121, |words| mixtures::run(&mixtures::alike_and_far(words));
 }
 

@@ -3,6 +3,7 @@
 
 pub mod choices;
 pub mod mixtures;
+pub mod resumes;
 pub mod streams;
 
 use tidegate_hub::home_shard;

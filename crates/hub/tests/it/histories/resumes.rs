@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use model::{Limits, PolicyRule, Selector, Start, TopicPolicy};
-use proptest::prelude::*;
 
+use super::choices::Choices;
 use crate::node::{Node, SINGLE};
 
 /// `held/` has an interval, `late/` is told long after its time.
@@ -14,7 +14,6 @@ const TOPICS: [&str; 6] = ["a", "b", "b/c", "held/x", "late/y", "z"];
 const READINGS: [&[&str]; 4] = [&["a", "z"], &["#"], &["+", "held/x"], &["late/y", "b/#", "a"]];
 const LATE_MS: u64 = 7_000;
 
-#[derive(Clone, Debug)]
 enum Step {
     Publish { topic: usize },
     Pass { ms: u64 },
@@ -23,14 +22,17 @@ enum Step {
     Cut { shard: usize },
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        12 => (0..TOPICS.len()).prop_map(|topic| Step::Publish { topic }),
-        3 => prop_oneof![0..10u64, 0..6_000u64].prop_map(|ms| Step::Pass { ms }),
-        8 => (0..3usize, 1..6usize).prop_map(|(shard, budget)| Step::Turn { shard, budget }),
-        10 => (0..400usize).prop_map(|bytes| Step::Room { bytes }),
-        4 => (0..3usize).prop_map(|shard| Step::Cut { shard }),
-    ]
+/// What a word stands for.
+fn step(word: u64) -> Step {
+    let choices = &mut Choices::of(word);
+    match choices.weighted(&[12, 3, 8, 10, 4]) {
+        0 => Step::Publish { topic: choices.below(TOPICS.len()) },
+        1 if choices.is(128) => Step::Pass { ms: choices.below(10) as u64 },
+        1 => Step::Pass { ms: 24 * u64::from(choices.byte()) },
+        2 => Step::Turn { shard: choices.below(3), budget: 1 + choices.below(5) },
+        3 => Step::Room { bytes: 2 * choices.below(200) },
+        _ => Step::Cut { shard: choices.below(3) },
+    }
 }
 
 /// A reader over all its connections.
@@ -71,7 +73,14 @@ impl Reader {
     }
 }
 
-fn check(shards: usize, reading: usize, start: &Start, steps: &[Step]) {
+/// Runs what words stand for: the first one the node and its reader, each other one a step. Whoever goes on from the last place told
+/// loses nothing.
+pub fn run(words: &[u64]) {
+    const STARTS: [Start; 4] = [Start::All, Start::Snapshot, Start::Now, Start::Last(2)];
+    let Some((setting, words)) = words.split_first() else { return };
+    let choices = &mut Choices::of(*setting);
+    let (shards, reading) = (1 + choices.below(3), *choices.one_of(&READINGS));
+    let start = choices.one_of(&STARTS).clone();
     let held = TopicPolicy { interval: Duration::from_secs(9), ..keeps_all() };
     let rule = |selector: &str, policy: TopicPolicy| PolicyRule {
         selector: Selector::parse(selector, &Limits::default()).expect("valid"),
@@ -80,7 +89,6 @@ fn check(shards: usize, reading: usize, start: &Start, steps: &[Step]) {
     let rules = vec![rule("held/#", held), rule("#", keeps_all())];
     let limits = Limits { recent_deliveries_max: 8, attached_per_turn: 1, ..Limits::default() };
     let mut node = Node::new(shards, limits, rules, 1_000);
-    let (reading, start) = (READINGS[reading], start.clone());
     let mut reader =
         Reader { reading, start, current: 0, last_id: None, had: BTreeSet::new(), since: None };
     node.pass(Duration::from_secs(100));
@@ -90,12 +98,12 @@ fn check(shards: usize, reading: usize, start: &Start, steps: &[Step]) {
     }
     let begun = node.published.len();
     reader.connect(&mut node, 0, 100);
-    for step in steps {
-        match step {
-            Step::Publish { topic } => publish(&mut node, TOPICS[*topic]),
-            Step::Pass { ms } => pass(&mut node, *ms),
-            Step::Turn { shard, budget } => drop(node.turn(shard % shards, *budget)),
-            Step::Room { bytes } => node.give_room(reader.current, *bytes),
+    for word in words {
+        match step(*word) {
+            Step::Publish { topic } => publish(&mut node, TOPICS[topic]),
+            Step::Pass { ms } => pass(&mut node, ms),
+            Step::Turn { shard, budget } => drop(node.turn(shard % shards, budget)),
+            Step::Room { bytes } => node.give_room(reader.current, bytes),
             Step::Cut { shard } => {
                 reader.take(&node);
                 node.close(reader.current);
@@ -136,18 +144,4 @@ fn pass(node: &mut Node, ms: u64) {
         }
     }
     node.pass(Duration::from_millis(ms));
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
-
-    #[test]
-    fn whoever_goes_on_from_the_last_place_told_loses_nothing(
-        shards in 1..4usize,
-        reading in 0..READINGS.len(),
-        start in prop_oneof![Just(Start::All), Just(Start::Snapshot), Just(Start::Now), Just(Start::Last(2))],
-        steps in prop::collection::vec(step(), 1..120),
-    ) {
-        check(shards, reading, &start, &steps);
-    }
 }
