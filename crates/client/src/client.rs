@@ -13,7 +13,7 @@ use protocol::native::{ServerRecord, binary, check_payload};
 
 use crate::backoff::Backoff;
 use crate::calls::{AfterBreak, Calls};
-use crate::connection::Connection;
+use crate::connection::{Connection, Failure};
 use crate::errors::{ClientError, ErrorCode};
 use crate::handlings::{HandlingId, Handlings, Refused, Ticket, Wanted};
 use crate::nodes::{After, Nodes};
@@ -51,7 +51,7 @@ pub struct Client {
     next_id: u64,
     updates: VecDeque<Update>,
     /// What the server said before it closed, and how long to stay away.
-    closing: Option<(ClientError, Duration)>,
+    closing: Option<Failure>,
     /// When the server counts as silent, and whether it was pinged since it was heard.
     due_at: Instant,
     is_pinged: bool,
@@ -99,7 +99,7 @@ impl Client {
     fn connect_first(&mut self) -> Result<(), ClientError> {
         let (mut nodes_tried, mut tokens_tried) = (0, 0);
         loop {
-            let Err(error) = self.open() else { return Ok(()) };
+            let Err(Failure { error, .. }) = self.open() else { return Ok(()) };
             match self.nodes.handle_failure(&error) {
                 After::NextNode => nodes_tried += 1,
                 After::SameNode => tokens_tried += 1,
@@ -111,7 +111,7 @@ impl Client {
         }
     }
 
-    fn open(&mut self) -> Result<(), ClientError> {
+    fn open(&mut self) -> Result<(), Failure> {
         let token = self.nodes.token()?;
         let client = self.options.name.clone();
         let rates = self.options.rates;
@@ -119,10 +119,12 @@ impl Client {
         let hello = model::Hello { token, client, batch: true, fragments: true, rates, features };
         let seed = self.seed.wrapping_add(self.take_id().0);
         let connection = Connection::open(self.nodes.url(), hello, seed)?;
+        let message_bytes_max = connection.message_bytes_max;
         self.state = State::Connected(Box::new(connection));
         self.backoff.reset();
         self.handle_heard();
         self.nodes.handle_connected();
+        self.subscriptions.handle_limit(message_bytes_max);
         self.subscriptions.handle_connected();
         self.handlings.handle_connected();
         self.calls.handle_connected();
@@ -324,9 +326,9 @@ impl Client {
                     let again = *again;
                     std::thread::sleep(again.min(until).saturating_duration_since(now));
                     if Instant::now() >= again
-                        && let Err(error) = self.open()
+                        && let Err(failure) = self.open()
                     {
-                        self.handle_break(error);
+                        self.handle_failure(failure);
                     }
                 }
                 State::Stopped => std::thread::sleep(until.saturating_duration_since(now)),
@@ -375,8 +377,10 @@ impl Client {
             }
             // Nobody waits to hear that a request was passed on.
             let id = (!matches!(command, Command::Respond(_))).then_some(id);
-            match connection.check_features(Features::needed_by(&command)) {
-                Ok(()) => connection.encode(id, &command, &mut frames),
+            let mut record = Vec::new();
+            binary::append_command(id, &command, &mut record);
+            match connection.check(record.len(), Features::needed_by(&command)) {
+                Ok(()) => connection.frame(&record, &mut frames),
                 Err(refusal) => refused.push((id, refusal)),
             }
         }
@@ -453,8 +457,8 @@ impl Client {
             Event::Request(asked) => self.handle_request(asked),
             Event::Lag { ms } => self.updates.push_back(Update::Lag(ms)),
             Event::Closing { refusal, retry_after_ms } => {
-                let pause = Duration::from_millis(retry_after_ms);
-                self.closing = Some((refusal.into(), pause));
+                let stay_away = Duration::from_millis(retry_after_ms);
+                self.closing = Some(Failure { error: refusal.into(), stay_away });
             }
             event => self.subscriptions.handle_record(ServerRecord::Event(event)),
         }
@@ -557,7 +561,11 @@ impl Client {
 
     /// Notes that the connection broke, or that an attempt failed.
     fn handle_break(&mut self, error: ClientError) {
-        let (error, asked) = self.closing.take().unwrap_or((error, Duration::ZERO));
+        self.handle_failure(error.into());
+    }
+
+    fn handle_failure(&mut self, failure: Failure) {
+        let Failure { error, stay_away } = self.closing.take().unwrap_or(failure);
         if self.is_connected() {
             self.tell();
             self.subscriptions.handle_disconnect();
@@ -571,7 +579,7 @@ impl Client {
             self.fail(failed);
             return self.updates.push_back(Update::Stopped(error));
         }
-        let pause = self.backoff.next_pause(asked);
+        let pause = self.backoff.next_pause(stay_away);
         self.state = State::Waiting { until: Instant::now() + pause };
         self.updates.push_back(Update::Disconnected { why: error.text, pause });
     }
@@ -596,6 +604,13 @@ fn after_break_of(has_key: bool) -> AfterBreak {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use model::Limits;
+    use protocol::http::parse_head;
+    use protocol::websocket::{Opcode, accept_handshake, encode_handshake_response, encode_header};
+
     use super::*;
 
     #[test]
@@ -611,5 +626,87 @@ mod tests {
             of(1),
             "nor do two subscriptions of one client come back in the same moment"
         );
+    }
+
+    /// Takes a client in as a server does that takes messages of so many bytes.
+    fn welcome(stream: &mut TcpStream, message_bytes_max: usize) {
+        let mut request = [0; 4096];
+        let count = stream.read(&mut request).expect("a handshake");
+        let head = parse_head(&request[..count], &Limits::default()).expect("valid");
+        let handshake = accept_handshake(&head.expect("whole").0).expect("one of ours");
+        let (mut out, mut record) = (Vec::new(), Vec::new());
+        encode_handshake_response(&handshake, &mut out);
+        let welcome = Event::Welcome {
+            id: Some(CommandId(0)),
+            session: "s".into(),
+            node: "n".into(),
+            version: "1".into(),
+            key: None,
+            payload_bytes_max: 1_000,
+            message_bytes_max,
+            features: None,
+        };
+        binary::append_event(&welcome, &mut record);
+        encode_header(Opcode::Binary, record.len(), &mut out);
+        out.extend(record);
+        stream.write_all(&out).expect("it is read");
+    }
+
+    /// A client of a server that does this.
+    fn client_of(serve: impl FnOnce(TcpListener) + Send + 'static) -> Client {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let url = format!("ws://{}", listener.local_addr().expect("an address"));
+        std::thread::spawn(move || serve(listener));
+        Client::connect(&url, ClientOptions::default()).expect("it is welcome")
+    }
+
+    #[test]
+    fn a_server_that_asks_to_stay_away_is_left_alone_for_so_long() {
+        let mut client = client_of(|listener| {
+            welcome(&mut listener.accept().expect("a client").0, 1_000);
+            let (mut stream, _) = listener.accept().expect("it comes back");
+            let _ = stream.read(&mut [0; 4096]);
+            let answer =
+                "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n";
+            stream.write_all(answer.as_bytes()).expect("it is read");
+            let _ = stream.read(&mut [0; 4096]);
+        });
+        let until = Instant::now() + Duration::from_secs(60);
+        let mut pauses = Vec::new();
+        while pauses.len() < 2 {
+            match client.next(until) {
+                Some(Update::Disconnected { pause, .. }) => pauses.push(pause.as_secs()),
+                other => panic!("it is away, and said {other:?}"),
+            }
+        }
+        assert!(pauses[0] < 1 && (60..=75).contains(&pauses[1]), "{pauses:?}");
+    }
+
+    #[test]
+    fn a_command_that_is_too_large_for_the_server_is_refused_here_and_costs_nothing_else() {
+        let mut client = client_of(|listener| {
+            let (mut stream, _) = listener.accept().expect("a client");
+            welcome(&mut stream, 1_000);
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        });
+        let selector = |number| {
+            let text = format!("many/{number}");
+            model::Selector::parse(&text, &Limits::default()).expect("valid")
+        };
+        let large = Subscribe {
+            selectors: (0..200).map(selector).collect(),
+            start: model::Start::All,
+            positions: Vec::new(),
+            name: None,
+            options: model::SubscribeOptions::default(),
+        };
+        let id = client.subscribe(large);
+        match client.next(Instant::now() + Duration::from_secs(60)) {
+            Some(Update::Ended { of, refusal }) => {
+                assert_eq!((of, refusal.code.number()), (id, 4206));
+            }
+            other => panic!("it is refused, and not {other:?}"),
+        }
+        assert!(client.is_connected());
     }
 }

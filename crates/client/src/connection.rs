@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use model::{Code, Command, CommandId, Event, Features, Hello, Limits, Refusal};
 use protocol::native::{ServerRecord, binary, json};
 use protocol::websocket::{
-    Inbound, Message, Opcode, Role, Subprotocol, Unread, check_handshake_response,
+    Inbound, Message, NotOpened, Opcode, Role, Subprotocol, Unread, check_handshake_response,
     encode_handshake_request, encode_masked,
 };
 
@@ -27,21 +27,39 @@ pub(crate) struct Connection {
     random: u64,
     buffer: Vec<u8>,
     /// Bytes that one message to the server may have.
-    message_bytes_max: usize,
+    pub(crate) message_bytes_max: usize,
     /// Bytes that one payload may have.
     pub(crate) payload_bytes_max: usize,
     /// What the server has.
     pub(crate) features: Features,
 }
 
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: ClientError,
+    /// How long the server, or something on the way, wants nobody to come back.
+    pub(crate) stay_away: Duration,
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self { error, stay_away: Duration::ZERO }
+    }
+}
+
 /// How long connecting, shaking hands and greeting may take, each.
 const STEP_MAX: Duration = Duration::from_secs(10);
+/// The longest that anything on the way may ask to stay away.
+const STAY_AWAY_MAX: Duration = Duration::from_secs(3_600);
+/// How much of an answer that opens nothing is read.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
 /// The id of `hello`.
 const HELLO_ID: CommandId = CommandId(0);
 
 impl Connection {
     /// Connects to `url` (`ws://host:port`), shakes hands and says `hello`.
-    pub(crate) fn open(url: &str, hello: Hello, seed: u64) -> Result<Self, ClientError> {
+    pub(crate) fn open(url: &str, hello: Hello, seed: u64) -> Result<Self, Failure> {
         let cannot = |code: ErrorCode, why: String, how: &str| {
             ClientError::new(code, format!("cannot connect to {url}: {why}; {how}"))
         };
@@ -63,9 +81,16 @@ impl Connection {
             payload_bytes_max: Limits::default().payload_bytes_max,
             features: Features::ALL,
         };
-        connection
-            .shake_hands(&host)
-            .map_err(|error| unreachable(error, "see what the server says"))?;
+        connection.shake_hands(&host).map_err(|refused| {
+            let error = match refused.refusal {
+                Some(Refusal { code, text }) => {
+                    let text = format!("cannot connect to {url}: {text}");
+                    ClientError::new(ErrorCode::Server(code), text)
+                }
+                None => unreachable(refused.why, "see what the server says"),
+            };
+            Failure { error, stay_away: refused.stay_away }
+        })?;
         connection.greet(hello)?;
         Ok(connection)
     }
@@ -132,16 +157,15 @@ impl Connection {
         Err(Refusal::new(Code::MissingFeature, text))
     }
 
-    fn shake_hands(&mut self, host: &str) -> Result<(), String> {
-        let text_of = |error: std::io::Error| error.to_string();
-        self.stream.set_nodelay(true).map_err(text_of)?;
+    fn shake_hands(&mut self, host: &str) -> Result<(), HandshakeRefused> {
+        self.stream.set_nodelay(true)?;
         let mut key = [0; 16];
         key[..8].copy_from_slice(&self.next_random().to_ne_bytes());
         key[8..].copy_from_slice(&self.next_random().to_ne_bytes());
         let mut request = Vec::new();
         encode_handshake_request("/v1/ws", host, key, Subprotocol::Binary, None, &mut request);
-        self.stream.write_all(&request).map_err(text_of)?;
-        self.stream.set_read_timeout(Some(STEP_MAX)).map_err(text_of)?;
+        self.stream.write_all(&request)?;
+        self.stream.set_read_timeout(Some(STEP_MAX))?;
         let mut answer = Vec::new();
         let mut byte = [0; 1];
         // Byte by byte: what follows the head belongs to the frames. It is once a connection.
@@ -149,20 +173,29 @@ impl Connection {
             match check_handshake_response(&answer, key) {
                 Ok(Some(_)) => return Ok(()),
                 Ok(None) => {}
-                Err(error) => {
-                    let mut rest = vec![0; 4096];
-                    let more = self.stream.read(&mut rest).unwrap_or(0);
-                    return Err(format!("{error}{}", String::from_utf8_lossy(&rest[..more])));
-                }
+                Err(said) => return Err(self.refused(said)),
             }
             let count = match self.stream.read(&mut byte) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                read => read.map_err(text_of)?,
+                read => read?,
             };
             match count {
-                0 => return Err("it closed the connection".into()),
+                0 => return Err(std::io::Error::other("it closed the connection").into()),
                 _ => answer.push(byte[0]),
             }
+        }
+    }
+
+    /// What a server says that does not open the connection.
+    fn refused(&mut self, said: NotOpened) -> HandshakeRefused {
+        let bytes_max = said.body_bytes.unwrap_or(REFUSAL_BYTES_MAX).min(REFUSAL_BYTES_MAX);
+        let mut body = Vec::new();
+        // What came until then is good enough to tell.
+        let _ = (&mut self.stream).take(bytes_max as u64).read_to_end(&mut body);
+        HandshakeRefused {
+            refusal: json::decode_refusal(&body),
+            why: format!("{}: {}", said.why, String::from_utf8_lossy(&body)),
+            stay_away: said.retry_after.unwrap_or_default().min(STAY_AWAY_MAX),
         }
     }
 
@@ -247,6 +280,20 @@ impl Connection {
     }
 }
 
+/// Why the server did not open the connection.
+struct HandshakeRefused {
+    /// What it said, if it is one of ours.
+    refusal: Option<Refusal>,
+    why: String,
+    stay_away: Duration,
+}
+
+impl From<std::io::Error> for HandshakeRefused {
+    fn from(error: std::io::Error) -> Self {
+        Self { refusal: None, why: error.to_string(), stay_away: Duration::ZERO }
+    }
+}
+
 /// What a close frame means.
 fn closed(reason: Option<(u16, &str)>) -> ClientError {
     let Some((number, text)) = reason else { return broken("the server closed it") };
@@ -283,6 +330,8 @@ fn host_of(url: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
     use super::*;
 
     #[test]
@@ -291,5 +340,47 @@ mod tests {
         assert_eq!(host_of("ws://a"), Some("a:80".into()));
         assert_eq!(host_of("a:1"), None);
         assert_eq!(host_of("ws:///x"), None);
+    }
+
+    /// What comes of a server that answers a handshake with this.
+    fn refused_with(answer: &'static str) -> Failure {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let url = format!("ws://{}", listener.local_addr().expect("an address"));
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut request = [0; 4096];
+            let count = stream.read(&mut request).expect("a request");
+            assert!(request[..count].starts_with(b"GET /v1/ws "));
+            stream.write_all(answer.as_bytes()).expect("it is read");
+            // The client closes it.
+            let _ = stream.read(&mut request);
+        });
+        let hello = Hello {
+            token: None,
+            client: None,
+            batch: true,
+            fragments: true,
+            rates: model::Rates::default(),
+            features: None,
+        };
+        let failure = Connection::open(&url, hello, 7).expect_err("it is refused");
+        server.join().expect("it was asked");
+        failure
+    }
+
+    #[test]
+    fn a_refused_handshake_is_obeyed_as_what_it_says() {
+        let said = refused_with(
+            "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 60\r\nContent-Length: 35\r\n\r\n\
+             {\"code\":4112,\"error\":\"too many\"}   more",
+        );
+        assert_eq!(said.error.code, ErrorCode::Server(Code::TooManyFailures));
+        assert!(said.error.text.contains("too many"), "{}", said.error.text);
+        assert_eq!(said.stay_away, Duration::from_secs(60));
+        let said = refused_with(
+            "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 99999999\r\nContent-Length: 4\r\n\r\nbusy",
+        );
+        assert_eq!((said.error.code, said.stay_away), (ErrorCode::Unreachable, STAY_AWAY_MAX));
+        assert!(said.error.text.contains("503: busy"), "{}", said.error.text);
     }
 }

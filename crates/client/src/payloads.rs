@@ -103,7 +103,9 @@ impl Payloads {
         let SubscribedTopic { topic: name, number, epoch, start, .. } = topic;
         self.restart(name, *start);
         match self.topics.get_mut(number) {
-            Some(known) if known.epoch == *epoch => known.last = known.last.max(*start),
+            Some(known) if known.epoch == *epoch && known.name == *name => {
+                known.last = known.last.max(*start);
+            }
             _ => {
                 self.forget(name);
                 let known = Known { name: name.clone(), epoch: epoch.clone(), last: *start };
@@ -395,6 +397,17 @@ mod tests {
         check(&mut payloads, delta(1, 2), &[(2, &next)]);
         check(&mut payloads, delta(1, 3), &[(0, "broken")]);
         check(&mut payloads, delta(2, 3), &[(0, "broken")]);
+    }
+
+    #[test]
+    fn a_number_that_is_given_again_is_of_the_topic_that_it_was_given_to_last() {
+        let mut payloads = payloads();
+        check(&mut payloads, publication(SequenceRef::Full(sequence(5)), b"a"), &[(5, "a")]);
+        let name = TopicName::parse("b", &Limits::default()).expect("valid");
+        payloads.handle_topic(&SubscribedTopic { topic: name.clone(), ..topic(2, "e1") });
+        let whole = payloads.take(publication(SequenceRef::Low(3), b"x"));
+        let [Whole::Publication { topic, sequence, .. }] = &whole[..] else { panic!("{whole:?}") };
+        assert_eq!((topic, sequence.get()), (&name, 3));
     }
 
     #[test]

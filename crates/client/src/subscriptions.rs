@@ -21,6 +21,7 @@ use protocol::native::ServerRecord;
 
 use crate::backoff::Backoff;
 use crate::errors::ClientError;
+use crate::parts::{Part, Parts};
 use crate::payloads::{Payloads, Whole};
 use crate::selectors::Tree;
 use crate::tracker::{Told, Tracker};
@@ -29,6 +30,13 @@ use crate::turns::{Taker, Turns};
 /// The name of a subscription within its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionId(u64);
+
+#[cfg(test)]
+impl SubscriptionId {
+    pub(crate) fn of(number: u64) -> Self {
+        Self(number)
+    }
+}
 
 /// What a subscription is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +140,8 @@ pub struct Subscriptions {
     /// Those whose answer is awaited, by the number of the command.
     asked: HashMap<CommandId, SubscriptionId, RandomState>,
     turns: Turns,
+    /// Places that do not go into one command.
+    parts: Parts,
     /// Who may take what was described before its answer, by topic.
     noted: HashMap<TopicName, Vec<SubscriptionId>, RandomState>,
     payloads: Payloads,
@@ -214,6 +224,11 @@ impl Subscriptions {
         self.postponed.values().min().copied()
     }
 
+    /// Takes how many bytes a command may have for the server of the next connection.
+    pub fn handle_limit(&mut self, message_bytes_max: usize) {
+        self.parts.handle_limit(message_bytes_max);
+    }
+
     /// Asks for everything, each from where it was left.
     pub fn handle_connected(&mut self) {
         self.is_connected = true;
@@ -229,6 +244,7 @@ impl Subscriptions {
         self.readers.clear();
         self.asked.clear();
         self.turns = Turns::default();
+        self.parts.clear();
         self.noted.clear();
         for known in self.all.values_mut() {
             if known.was_live {
@@ -279,13 +295,33 @@ impl Subscriptions {
     /// Takes a refusal, if it is of a subscription: puts that off, or ends it. Answers whether it was.
     pub fn handle_refused(&mut self, id: CommandId, refusal: &Refusal, now: Instant) -> bool {
         let command = id;
+        if let Some(part) = self.parts.handle_answered(command) {
+            self.handle_part_refused(part, refusal, now);
+            return true;
+        }
         let Some(id) = self.asked.remove(&command) else { return false };
-        let is_it = |known: &&mut Subscription| known.asked_as == Some(command);
-        let Some(known) = self.all.get_mut(&id).filter(is_it) else { return true };
+        if self.all.get(&id).is_some_and(|known| known.asked_as == Some(command)) {
+            self.put_off_or_end(id, refusal, now);
+        }
+        true
+    }
+
+    fn handle_part_refused(&mut self, part: Part, refusal: &Refusal, now: Instant) {
+        let Part { of, topics } = part;
+        let is_live = self.state(of) == Some(SubscriptionState::Live);
+        let may_be_fewer = refusal.code == Code::TooManySubscriptions;
+        if is_live && !(may_be_fewer && self.parts.halve(of, topics)) {
+            self.put_off_or_end(of, refusal, now);
+        }
+    }
+
+    fn put_off_or_end(&mut self, id: SubscriptionId, refusal: &Refusal, now: Instant) {
         match refusal.code.advice() {
             Advice::RetryNow | Advice::RetryLater => {
+                let Some(known) = self.all.get_mut(&id) else { return };
                 self.postponed.insert(id, now + known.backoff.next_pause(Duration::ZERO));
                 (known.asked_as, known.state) = (None, SubscriptionState::Waiting);
+                self.parts.remove(id);
                 let freed = self.turns.place(id);
                 self.free(freed);
             }
@@ -294,7 +330,6 @@ impl Subscriptions {
                 self.news.push_back((id, Told::Ended(refusal.clone().into())));
             }
         }
-        true
     }
 
     /// What to say next, under the number `as_id`.
@@ -311,7 +346,8 @@ impl Subscriptions {
                 }
             }
         }
-        self.turns.poll_ping(as_id).then_some(Command::Ping)
+        let part = self.ask_for_next_part(as_id).map(Command::Subscribe);
+        part.or_else(|| self.turns.poll_ping(as_id).then_some(Command::Ping))
     }
 
     /// What to tell next, and of which subscription.
@@ -339,11 +375,17 @@ impl Subscriptions {
             return None;
         }
         let positions = self.places_for(id)?;
+        let known = self.all.get(&id)?;
+        // A topic without a position came into being meanwhile: all of it is news.
+        let start = if known.was_live { Start::All } else { known.wanted.start.clone() };
+        let asked = Subscribe { start, positions: Vec::new(), ..known.wanted.clone() };
+        let (positions, later) = self.parts.split(id, &asked, positions);
         let is_placed = self.is_placed(id, &positions);
         let known = self.all.get_mut(&id)?;
         (known.asked_as, known.state) = (Some(as_id), SubscriptionState::Asked);
         (known.is_wished, known.waits_for_itself) = (false, false);
         known.tracker.handle_asked();
+        known.tracker.handle_later(&later);
         known.described.clear();
         if known.wanted.options.delta != DeltaKind::None {
             self.payloads.expect_deltas();
@@ -352,9 +394,29 @@ impl Subscriptions {
             self.turns.begin(&known.taker(id));
         }
         self.asked.insert(as_id, id);
-        // A topic without a position came into being meanwhile: all of it is news.
-        let start = if known.was_live { Start::All } else { known.wanted.start.clone() };
-        Some(Subscribe { start, positions, ..known.wanted.clone() })
+        Some(Subscribe { positions, ..asked })
+    }
+
+    /// Asks for topics by name, each from its place; their pattern goes on reading them.
+    fn ask_for_next_part(&mut self, as_id: CommandId) -> Option<Subscribe> {
+        let all = &self.all;
+        let is_live = |of| all.get(&of).is_some_and(|it| it.state == SubscriptionState::Live);
+        let part = self.parts.next(is_live)?;
+        let place = |topic: &TopicName| Some((topic.clone(), self.place_for(part.of, topic)?));
+        let positions = part.topics.iter().filter_map(place).collect();
+        let selectors = part.topics.iter().map(Selector::of_topic).collect();
+        let options = self.all.get(&part.of)?.wanted.options.clone();
+        self.parts.handle_asked(as_id, part);
+        Some(Subscribe { selectors, start: Start::All, positions, name: None, options })
+    }
+
+    /// Gives names back that were asked for on account of their places alone.
+    fn handle_part_answered(&mut self, part: Part) {
+        let selectors = part.topics.iter().map(Selector::of_topic);
+        let selectors = selectors.filter(|it| !self.holders.contains_key(it)).collect::<Vec<_>>();
+        if !selectors.is_empty() {
+            self.wishes.push_back(Wish::Drop(selectors));
+        }
     }
 
     /// Whether it is known where it will be in all that it reads: others need not wait for it.
@@ -500,6 +562,9 @@ impl Subscriptions {
         if let Some(id) = answered {
             let freed = self.turns.handle_answered(id);
             self.free(freed);
+        }
+        if let Some(part) = subscribed.id.and_then(|id| self.parts.handle_answered(id)) {
+            self.handle_part_answered(part);
         }
     }
 
@@ -649,6 +714,7 @@ impl Subscriptions {
         let hit: BTreeSet<SubscriptionId> = holders.flatten().copied().collect();
         let mut ended = Vec::new();
         for id in hit {
+            let has_parts = self.parts.has(id);
             let Some(mut known) = self.end(id) else { continue };
             let is_left = |selector: &&Selector| !gone.contains(selector);
             let left: Vec<_> = known.wanted.selectors.iter().filter(is_left).cloned().collect();
@@ -662,6 +728,9 @@ impl Subscriptions {
                 known.wanted.selectors = left;
                 self.enroll(id, &known);
                 self.all.insert(id, known);
+                if has_parts {
+                    self.ask_again(id);
+                }
             }
             ended.push(lost);
         }
@@ -701,6 +770,7 @@ impl Subscriptions {
         let ended = self.all.remove(&id)?;
         self.strike(id, &ended);
         self.postponed.remove(&id);
+        self.parts.remove(id);
         let freed = self.turns.place(id);
         self.free(freed);
         self.forget_unread();
@@ -714,338 +784,4 @@ impl Subscriptions {
 }
 
 #[cfg(test)]
-mod tests {
-    use model::{Epoch, Limits, Sequence};
-
-    use super::*;
-
-    fn selector(text: &str) -> Selector {
-        Selector::parse(text, &Limits::default()).expect("valid")
-    }
-
-    fn topic(text: &str) -> TopicName {
-        TopicName::parse(text, &Limits::default()).expect("valid")
-    }
-
-    fn sequence(number: u64) -> Sequence {
-        Sequence::new(number).expect("small")
-    }
-
-    fn subscribe(text: &str) -> Subscribe {
-        Subscribe {
-            selectors: vec![selector(text)],
-            start: Start::Snapshot,
-            positions: Vec::new(),
-            name: None,
-            options: SubscribeOptions::default(),
-        }
-    }
-
-    /// The answer to command `id`, of a topic with `head` publications that is read from `start`.
-    fn subscribed(id: u64, name: &str, start: u64, head: u64) -> ServerRecord<'static> {
-        let described = SubscribedTopic {
-            topic: topic(name),
-            number: 7,
-            epoch: Epoch::new("e"),
-            head: sequence(head),
-            start: sequence(start),
-            recovered: None,
-        };
-        let (id, selectors, topics) = (Some(CommandId(id)), vec![selector(name)], vec![described]);
-        ServerRecord::Event(Event::Subscribed(Subscribed { id, selectors, topics }))
-    }
-
-    fn publication(number: u64) -> ServerRecord<'static> {
-        ServerRecord::Publication {
-            topic: protocol::native::TopicRef::Number(7),
-            sequence: protocol::native::SequenceRef::Full(sequence(number)),
-            kind: model::PayloadKind::Text,
-            payload: b"x"[..].into(),
-        }
-    }
-
-    /// What was asked for under `id`.
-    fn asked(all: &mut Subscriptions, id: u64) -> Subscribe {
-        match all.poll_command(CommandId(id)) {
-            Some(Command::Subscribe(subscribe)) => subscribe,
-            other => panic!("expected a subscribe, got {other:?}"),
-        }
-    }
-
-    /// The sequences told since the last time, each with its subscription.
-    fn told(all: &mut Subscriptions) -> Vec<(SubscriptionId, u64, bool)> {
-        let news = std::iter::from_fn(|| all.poll_news());
-        news.filter_map(|(of, told)| match told {
-            Told::Message(message) => Some((of, message.sequence.get(), message.is_snapshot)),
-            _ => None,
-        })
-        .collect()
-    }
-
-    #[test]
-    fn a_subscription_goes_through_its_states() {
-        let mut all = Subscriptions::default();
-        let id = all.add(subscribe("a/b"));
-        assert_eq!(all.state(id), Some(SubscriptionState::Waiting));
-        assert!(all.poll_command(CommandId(1)).is_none(), "there is no connection");
-        all.handle_connected();
-        asked(&mut all, 1);
-        assert_eq!(all.state(id), Some(SubscriptionState::Asked));
-        all.handle_record(subscribed(1, "a/b", 0, 0));
-        assert_eq!(all.state(id), Some(SubscriptionState::Live));
-        all.handle_disconnect();
-        assert_eq!(all.state(id), Some(SubscriptionState::Waiting));
-        all.handle_connected();
-        assert_eq!(asked(&mut all, 2).start, Start::All, "it joins on to what was read");
-        let refusal = Refusal::new(Code::NotAllowed, "no");
-        assert!(all.handle_refused(CommandId(2), &refusal, Instant::now()));
-        assert_eq!(all.state(id), None);
-        let told: Vec<_> = std::iter::from_fn(|| all.poll_news()).collect();
-        assert!(matches!(told[..], [(_, Told::Placed { .. }), (of, Told::Ended(_))] if of == id));
-    }
-
-    #[test]
-    fn what_the_server_puts_off_is_asked_for_again() {
-        let (mut all, now) = (Subscriptions::default(), Instant::now());
-        let id = all.add(subscribe("a/b"));
-        all.handle_connected();
-        asked(&mut all, 1);
-        all.handle_refused(CommandId(1), &Refusal::new(Code::Busy, "later"), now);
-        assert_eq!(all.state(id), Some(SubscriptionState::Waiting));
-        let wake_at = all.wake_at().expect("it waits");
-        all.handle_wake(now);
-        assert!(wake_at > now && all.poll_command(CommandId(2)).is_none());
-        all.handle_wake(wake_at);
-        asked(&mut all, 2);
-    }
-
-    #[test]
-    fn who_overlaps_a_pattern_waits_until_its_topics_are_told() {
-        let mut all = Subscriptions::default();
-        all.handle_connected();
-        all.add(Subscribe { start: Start::All, ..subscribe("a/+") });
-        asked(&mut all, 1);
-        all.add(subscribe("a/b"));
-        all.handle_record(ServerRecord::Event(Event::Subscribed(Subscribed {
-            id: Some(CommandId(1)),
-            selectors: vec![selector("a/+")],
-            topics: vec![],
-        })));
-        assert_eq!(all.poll_command(CommandId(2)), Some(Command::Ping));
-        assert_eq!(all.poll_command(CommandId(3)), None);
-        let ServerRecord::Event(Event::Subscribed(told)) = subscribed(1, "a/b", 0, 5) else {
-            return;
-        };
-        all.handle_record(ServerRecord::Event(Event::Topic(told.topics[0].clone())));
-        all.handle_record(ServerRecord::Event(Event::Pong { id: Some(CommandId(2)) }));
-        let second = asked(&mut all, 3);
-        assert_eq!(
-            second.positions[0].1.sequence,
-            Sequence::START,
-            "the first has read nothing yet"
-        );
-    }
-
-    #[test]
-    fn a_second_reader_joins_the_first_and_each_is_told_everything_once() {
-        let mut all = Subscriptions::default();
-        all.handle_connected();
-        let one = all.add(subscribe("a/b"));
-        asked(&mut all, 1);
-        let two = all.add(subscribe("a/+"));
-        assert!(all.poll_command(CommandId(2)).is_none(), "it is not known where the first one is");
-        all.handle_record(subscribed(1, "a/b", 4, 5));
-        all.handle_record(publication(5));
-        assert_eq!(told(&mut all), [(one, 5, true)]);
-        let second = asked(&mut all, 2);
-        assert_eq!(second.positions[0].1.sequence, sequence(4), "its own snapshot");
-        all.handle_record(subscribed(2, "a/b", 4, 5));
-        all.handle_record(publication(5));
-        all.handle_record(publication(6));
-        assert_eq!(told(&mut all), [(two, 5, true), (one, 6, false), (two, 6, false)]);
-        assert!(all.remove(one) && !all.remove(one));
-        all.handle_record(publication(7));
-        assert_eq!(told(&mut all), [(two, 7, false)]);
-    }
-
-    fn described(
-        name: &str,
-        epoch: &str,
-        (start, head): (u64, u64),
-        recovered: Option<bool>,
-    ) -> SubscribedTopic {
-        let (topic, epoch) = (topic(name), Epoch::new(epoch));
-        let (start, head) = (sequence(start), sequence(head));
-        SubscribedTopic { topic, number: 7, epoch, head, start, recovered }
-    }
-
-    fn answer(all: &mut Subscriptions, id: u64, topics: Vec<SubscribedTopic>) {
-        let answer = Subscribed { id: Some(CommandId(id)), selectors: vec![], topics };
-        all.handle_record(ServerRecord::Event(Event::Subscribed(answer)));
-    }
-
-    fn announce(all: &mut Subscriptions, topic: SubscribedTopic) {
-        all.handle_record(ServerRecord::Event(Event::Topic(topic)));
-    }
-
-    /// The commands to send but pings, each under its number, once pings were answered.
-    fn settled(all: &mut Subscriptions, next_id: &mut u64) -> Vec<(u64, Command)> {
-        let mut commands = Vec::new();
-        while let Some(command) = all.poll_command(CommandId(*next_id)) {
-            match command {
-                Command::Ping => {
-                    let id = Some(CommandId(*next_id));
-                    all.handle_record(ServerRecord::Event(Event::Pong { id }));
-                }
-                command => commands.push((*next_id, command)),
-            }
-            *next_id += 1;
-        }
-        commands
-    }
-
-    /// What was told since the last time, in words.
-    fn news(all: &mut Subscriptions) -> Vec<String> {
-        let line = |(of, told): (SubscriptionId, Told)| match told {
-            Told::Message(message) => Some(format!("{} message {}", of.0, message.sequence)),
-            Told::Gap(gap) => Some(format!("{} gap ..{}", of.0, gap.to)),
-            _ => None,
-        };
-        std::iter::from_fn(|| all.poll_news()).filter_map(line).collect()
-    }
-
-    #[test]
-    fn a_new_numbering_is_taken_by_all_who_read_the_topic_whoever_asked() {
-        let (mut all, mut id) = (Subscriptions::default(), 1);
-        all.handle_connected();
-        for text in ["a/+", "a/x"] {
-            all.add(subscribe(text));
-            let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("one is asked for") };
-            answer(&mut all, asked, vec![described("a/x", "e1", (9, 9), None)]);
-        }
-        news(&mut all);
-        for (epoch, head) in [("e2", 1), ("e3", 9)] {
-            all.handle_disconnect();
-            all.handle_connected();
-            let [(pattern, _), (plain, _)] = settled(&mut all, &mut id)[..] else { panic!("both") };
-            answer(&mut all, pattern, vec![]);
-            answer(&mut all, plain, vec![described("a/x", epoch, (0, head), Some(false))]);
-            all.handle_record(publication(1));
-            let expected = ["0 gap ..0", "1 gap ..0", "0 message 1", "1 message 1"];
-            assert_eq!(news(&mut all), expected, "{epoch}");
-        }
-    }
-
-    #[test]
-    fn one_that_goes_on_from_a_position_takes_nothing_before_its_topic_is_described() {
-        let (mut all, mut id) = (Subscriptions::default(), 1);
-        all.handle_connected();
-        all.add(subscribe("#"));
-        let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("one is asked for") };
-        answer(&mut all, asked, vec![]);
-        announce(&mut all, described("a/x", "e", (100, 100), None));
-        let at = Position { epoch: Epoch::new("e"), sequence: sequence(98) };
-        all.add(Subscribe { positions: vec![(topic("a/x"), at)], ..subscribe("a/+") });
-        let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("one is asked for") };
-        answer(&mut all, asked, vec![]);
-        all.handle_record(publication(101));
-        announce(&mut all, described("a/x", "e", (98, 101), Some(true)));
-        let full = |number| ServerRecord::Publication {
-            topic: protocol::native::TopicRef::Number(7),
-            sequence: protocol::native::SequenceRef::Full(sequence(number)),
-            kind: model::PayloadKind::Text,
-            payload: b"x"[..].into(),
-        };
-        (99..=102).for_each(|number| all.handle_record(full(number)));
-        let rest =
-            ["1 message 99", "1 message 100", "1 message 101", "0 message 102", "1 message 102"];
-        let told = news(&mut all);
-        assert_eq!(
-            (&told[..1], &told[1..]),
-            (&["0 message 101".to_owned()][..], &rest.map(String::from)[..])
-        );
-    }
-
-    #[test]
-    fn late_pieces_of_the_reading_before_do_not_stand_before_what_comes_first() {
-        let (mut all, mut id) = (Subscriptions::default(), 1);
-        all.handle_connected();
-        all.add(subscribe("#"));
-        let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("one is asked for") };
-        answer(&mut all, asked, vec![]);
-        announce(&mut all, described("a/x", "e", (100, 100), None));
-        let piece = |offset| ServerRecord::Fragment {
-            topic: protocol::native::TopicRef::Number(7),
-            sequence: sequence(101),
-            kind: model::PayloadKind::Text,
-            total: 2,
-            offset,
-            bytes: b"x"[..].into(),
-        };
-        all.handle_record(piece(0));
-        let at = Position { epoch: Epoch::new("e"), sequence: sequence(99) };
-        all.add(Subscribe { positions: vec![(topic("a/x"), at)], ..subscribe("a/+") });
-        let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("one is asked for") };
-        answer(&mut all, asked, vec![]);
-        announce(&mut all, described("a/x", "e", (99, 101), Some(true)));
-        all.handle_record(piece(1));
-        all.handle_record(publication(100));
-        all.handle_record(piece(0));
-        all.handle_record(piece(1));
-        assert_eq!(news(&mut all), ["1 message 100", "0 message 101", "1 message 101"]);
-    }
-
-    #[test]
-    fn what_is_left_of_those_that_overlap_is_asked_for_again_as_it_wants_to_be_read() {
-        let (mut all, mut id) = (Subscriptions::default(), 1);
-        all.handle_connected();
-        all.add(subscribe("a/x"));
-        let options = SubscribeOptions { filter: Some("data > 7".into()), ..Default::default() };
-        let filtering = all.add(Subscribe { options, ..subscribe("a/+") });
-        for count in [1, 1] {
-            let asked = settled(&mut all, &mut id);
-            assert_eq!(asked.len(), count);
-            answer(&mut all, asked[0].0, vec![described("a/x", "e", (5, 5), None)]);
-        }
-        settled(&mut all, &mut id);
-        assert!(all.remove(filtering));
-        let [(_, Command::Unsubscribe(gone)), (_, Command::Subscribe(again))] =
-            &settled(&mut all, &mut id)[..]
-        else {
-            panic!("what nobody reads is dropped, and the rest asked for")
-        };
-        assert_eq!(
-            (&gone.selectors, &again.selectors),
-            (&vec![selector("a/+")], &vec![selector("a/x")])
-        );
-        assert_eq!(again.options, SubscribeOptions::default());
-        assert_eq!(again.positions[0].1.sequence, sequence(5));
-    }
-
-    /// What it costs to ask for so many patterns and a topic of each, in nodes that are looked at.
-    fn steps_for(pairs: usize) -> usize {
-        let (mut all, mut id) = (Subscriptions::default(), 1);
-        all.handle_connected();
-        for number in 0..pairs {
-            all.add(subscribe(&format!("p{number}/+")));
-            all.add(subscribe(&format!("p{number}/x")));
-        }
-        let mut asked = VecDeque::from(settled(&mut all, &mut id));
-        for answered in 0..2 * pairs {
-            let Some((as_id, Command::Subscribe(subscribe))) = asked.pop_front() else {
-                panic!("{answered} of {} were answered, and no other is asked for", 2 * pairs)
-            };
-            let plain = subscribe.selectors[0].as_topic();
-            let topics = plain.map(|name| described(name, "e", (0, 0), None));
-            answer(&mut all, as_id, topics.into_iter().collect());
-            asked.extend(settled(&mut all, &mut id));
-        }
-        all.steps()
-    }
-
-    #[test]
-    fn twice_as_many_that_do_not_overlap_cost_twice_as_much() {
-        let (some, twice) = (steps_for(200), steps_for(400));
-        assert!(twice <= some * 5 / 2, "{some} steps became {twice}");
-    }
-}
+mod tests;

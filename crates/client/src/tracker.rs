@@ -66,6 +66,8 @@ struct Place {
     quiet_through: Sequence,
     /// It has to be told that reading goes on.
     is_resuming: bool,
+    /// The server is told of it later: until then it may be read from further on.
+    is_late: bool,
     /// The server said where it reads from for this subscription. What comes before that is meant for others.
     is_described: bool,
 }
@@ -73,8 +75,9 @@ struct Place {
 impl Place {
     fn new(at: Position, head: Sequence) -> Self {
         let quiet_through = Sequence::START;
-        let (wants_snapshot, is_resuming, is_described) = (false, false, true);
-        Self { at, head, wants_snapshot, quiet_through, is_resuming, is_described }
+        let (wants_snapshot, is_resuming) = (false, false);
+        let (is_late, is_described) = (false, true);
+        Self { at, head, wants_snapshot, quiet_through, is_resuming, is_late, is_described }
     }
 }
 
@@ -128,7 +131,18 @@ impl Tracker {
 
     /// Notes that the server is asked to read from these places: each is described anew.
     pub(crate) fn handle_asked(&mut self) {
-        self.places.values_mut().for_each(|place| place.is_described = false);
+        for place in self.places.values_mut() {
+            (place.is_described, place.is_late) = (false, false);
+        }
+    }
+
+    /// Notes that the server is told of some places later: until then it does not read from there.
+    pub(crate) fn handle_later(&mut self, topics: &[TopicName]) {
+        for topic in topics {
+            if let Some(place) = self.places.get_mut(topic) {
+                place.is_late = true;
+            }
+        }
     }
 
     /// Whether it is before `start` in what it reads of a topic. `knows_all` says that it knows all topics that there
@@ -180,6 +194,11 @@ impl Tracker {
             self.places.insert(name.clone(), place);
             return vec![Told::Placed { topic: name.clone(), at: begun }];
         };
+        let is_beyond = place.at.epoch == *epoch && *start > place.at.sequence;
+        if place.is_late && recovered.is_none() && is_beyond {
+            return vec![];
+        }
+        place.is_late = false;
         let was_described = std::mem::replace(&mut place.is_described, true);
         let is_lost = *recovered == Some(false);
         // A server that lost what it once told starts anew as well, whatever it calls its epoch.

@@ -21,7 +21,11 @@ pub(crate) struct Truth(HashMap<(TopicName, String, u64), u64>);
 impl Truth {
     fn learn(&mut self, message: &Message) -> Result<(), String> {
         let place = format!("{} {} {}", message.topic, message.epoch, message.sequence);
-        let damaged = || format!("{place} is damaged");
+        let damaged = || {
+            let text = String::from_utf8_lossy(&message.payload);
+            let begin: String = text.chars().take(100).collect();
+            format!("{place} is damaged: {} bytes, {begin}", message.payload.len())
+        };
         let value: Value = serde_json::from_slice(&message.payload).map_err(|_| damaged())?;
         let (Some(number), Some(size)) = (value["n"].as_u64(), value["size"].as_u64()) else {
             return Err(damaged());

@@ -1,5 +1,7 @@
 //! The opening handshake. RFC 6455, section 4.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{Code, Refusal};
@@ -138,34 +140,50 @@ pub fn encode_handshake_request(
     out.extend_from_slice(request.as_bytes());
 }
 
+/// An answer that does not open the connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NotOpened {
+    /// Why, with the status.
+    pub why: String,
+    /// The bytes of its body, which follows the head, if it says how many.
+    pub body_bytes: Option<usize>,
+    /// How long to stay away, if it says that in seconds (`Retry-After`, RFC 9110, section 10.2.3).
+    pub retry_after: Option<Duration>,
+}
+
 /// Checks a server's answer at the front of `bytes`: how many bytes its head takes, or `None`
 /// while it is not all there.
 ///
 /// # Errors
-/// An answer that does not open the connection, with its status.
-pub fn check_handshake_response(bytes: &[u8], key: [u8; 16]) -> Result<Option<usize>, String> {
+/// An answer that does not open the connection.
+pub fn check_handshake_response(bytes: &[u8], key: [u8; 16]) -> Result<Option<usize>, NotOpened> {
+    let because = |why: &str| NotOpened { why: why.into(), ..NotOpened::default() };
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut fields);
     match response.parse(bytes) {
         Ok(httparse::Status::Partial) => Ok(None),
-        Err(error) => Err(format!("the server's answer is no HTTP: {error}")),
+        Err(error) => Err(because(&format!("the server's answer is no HTTP: {error}"))),
         Ok(httparse::Status::Complete(len)) => {
-            let status = response.code.unwrap_or(0);
             let accept = accept_of(&STANDARD.encode(key));
-            let is_accepted = response.headers.iter().any(|field| {
-                field.name.eq_ignore_ascii_case("sec-websocket-accept")
-                    && field.value == accept.as_bytes()
-            });
-            match status {
-                101 if is_accepted => Ok(Some(len)),
-                101 => Err("the server's answer has the wrong Sec-WebSocket-Accept".into()),
-                _ => Err(format!(
-                    "the server answered with status {status}: {}",
-                    String::from_utf8_lossy(&bytes[len..])
-                )),
+            match (response.code.unwrap_or(0), field(&response, "sec-websocket-accept")) {
+                (101, Some(said)) if said == accept => Ok(Some(len)),
+                (101, _) => Err(because("the server's answer has the wrong Sec-WebSocket-Accept")),
+                (status, _) => Err(NotOpened {
+                    why: format!("the server answered with status {status}"),
+                    body_bytes: field(&response, "content-length").and_then(|it| it.parse().ok()),
+                    retry_after: field(&response, "retry-after")
+                        .and_then(|it| it.parse().ok())
+                        .map(Duration::from_secs),
+                }),
             }
         }
     }
+}
+
+/// The value of the first field of this name.
+fn field<'b>(response: &httparse::Response<'_, 'b>, name: &str) -> Option<&'b str> {
+    let found = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name));
+    found.and_then(|field| std::str::from_utf8(field.value).ok()).map(str::trim)
 }
 
 #[cfg(test)]
@@ -215,6 +233,25 @@ mod tests {
         ] {
             let refusal = answer(&fields).expect_err(part);
             assert!(refusal.text.contains(part), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_opens_nothing_says_how_long_to_stay_away() {
+        for (fields, body_bytes, seconds) in [
+            ("Content-Length: 5\r\nRetry-After: 60\r\n", Some(5), Some(60)),
+            ("retry-after:  7 \r\n", None, Some(7)),
+            ("Retry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n", None, None),
+            ("Retry-After: -1\r\nContent-Length: many\r\n", None, None),
+            ("", None, None),
+        ] {
+            let text = format!("HTTP/1.1 429 Too Many Requests\r\n{fields}\r\n");
+            let said = check_handshake_response(text.as_bytes(), [7; 16]).expect_err(fields);
+            let expected = (body_bytes, seconds.map(Duration::from_secs));
+            assert_eq!((said.body_bytes, said.retry_after), expected, "{fields}");
+            assert!(said.why.contains("429"), "{}", said.why);
+            let half = &text.as_bytes()[..text.len() - 1];
+            assert_eq!(check_handshake_response(half, [7; 16]), Ok(None));
         }
     }
 }

@@ -11,7 +11,7 @@ pub use encode::{
     MessageWriter, Opcode, encode_close, encode_header, encode_masked, encode_ping, encode_pong,
 };
 pub use handshake::{
-    Handshake, Subprotocol, accept_handshake, accept_plain_handshake, check_handshake_response,
-    encode_handshake_request, encode_handshake_response,
+    Handshake, NotOpened, Subprotocol, accept_handshake, accept_plain_handshake,
+    check_handshake_response, encode_handshake_request, encode_handshake_response,
 };
 pub use inbound::{FrameError, Inbound, Message, Role, Unread};

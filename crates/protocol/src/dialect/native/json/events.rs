@@ -235,9 +235,6 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
     let selectors = |texts: Option<Vec<Cow<'_, str>>>| -> Option<Vec<Selector>> {
         texts?.iter().map(|text| Selector::parse(text, limits).ok()).collect()
     };
-    let refusal = |code: Option<u16>, error: Option<Cow<'_, str>>| {
-        Some(Refusal::new(Code::from_number(code?), error?))
-    };
     Some(match &*wire.kind {
         "welcome" => Event::Welcome {
             id,
@@ -342,4 +339,14 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
         },
         _ => return None,
     })
+}
+
+fn refusal(code: Option<u16>, error: Option<Cow<'_, str>>) -> Option<Refusal> {
+    Some(Refusal::new(Code::from_number(code?), error?))
+}
+
+/// The refusal in the body of an HTTP answer, if it has one. docs/protocol.md, section 7.
+pub fn decode_refusal(body: &[u8]) -> Option<Refusal> {
+    let wire: WireEvent<'_> = serde_json::from_slice(body).ok()?;
+    refusal(wire.code, wire.error)
 }
