@@ -628,9 +628,9 @@ def test_places_that_do_not_go_into_one_command_are_given_in_several() -> None:
             by_name |= set(plain)
             if not plain:
                 driven.hear({"type": "subscribed", "id": command["id"], "selectors": [], "topics": []})
-                # All are read on; those whose place is not known yet from the beginning.
+                # All are read on; those whose place is not known yet from the oldest that there is.
                 known = {topic: {"recovered": True} if topic in command["positions"] else {} for topic in topics}
-                driven.hear(*({"type": "topic", **at(topic, 6, 5 if more else 0, **more)} for topic, more in known.items()))
+                driven.hear(*({"type": "topic", **at(topic, 6, 5 if more else 6, **more)} for topic, more in known.items()))
                 driven.hear(*(publication(topic, 6) for topic, more in known.items() if not more))
             elif len(plain) > 500:
                 driven.hear({"type": "refused", "id": command["id"], "code": 4207, "error": "too many"})
@@ -641,6 +641,40 @@ def test_places_that_do_not_go_into_one_command_are_given_in_several() -> None:
     driven.news()
     driven.hear(*(publication(topic, 6) for topic in topics))
     assert sorted(driven.news()) == sorted(f"0 update {topic} 6 6" for topic in topics)
+
+
+def test_a_place_that_is_given_later_is_the_earliest_that_anybody_needs_then() -> None:
+    driven = Driven()
+    driven.live(["a/+"])
+    driven.hear(*({"type": "topic", **at(f"a/{number}", 5, 5)} for number in range(200)))
+    driven.machine.handle_disconnect()
+    driven.machine.handle_connected(8_000)
+    [pattern] = driven.settled()
+    driven.hear({"type": "subscribed", "id": pattern["id"], "selectors": [], "topics": []})
+    [part] = driven.settled()
+    driven.machine.add(["a/199"], ReadOptions(positions={"a/199": {"epoch": "e1", "sequence": 3}}))
+    [joined] = driven.settled()
+    driven.hear({"type": "subscribed", "id": joined["id"], "selectors": ["a/199"], "topics": [at("a/199", 5, 3, recovered=True)]})
+    while "a/199" not in part["topics"]:
+        described = [at(topic, 5, 5, recovered=True) for topic in part["topics"]]
+        driven.hear({"type": "subscribed", "id": part["id"], "selectors": part["topics"], "topics": described})
+        [part] = [command for command in driven.settled() if command["type"] == "subscribe"]
+    assert part["positions"]["a/199"] == place(3)
+
+
+def test_what_was_asked_for_by_name_is_given_back_also_if_its_subscription_has_ended() -> None:
+    driven = Driven()
+    index = driven.live(["a/+"])
+    driven.hear(*({"type": "topic", **at(f"a/{number}", 5, 5)} for number in range(100)))
+    driven.machine.handle_disconnect()
+    driven.machine.handle_connected(5_000)
+    [pattern] = driven.settled()
+    driven.hear({"type": "subscribed", "id": pattern["id"], "selectors": [], "topics": []})
+    [part] = driven.settled()
+    driven.machine.remove(index)
+    assert [command["topics"] for command in driven.settled()] == [["a/+"]]
+    driven.hear({"type": "subscribed", "id": part["id"], "selectors": part["topics"], "topics": []})
+    assert [(command["type"], command["topics"]) for command in driven.settled()] == [("unsubscribe", part["topics"])]
 
 
 def test_a_numbering_that_others_were_told_of_before_the_answer_is_taken_with_it() -> None:

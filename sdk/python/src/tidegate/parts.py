@@ -27,7 +27,8 @@ class Parts(Generic[T]):
     def __init__(self) -> None:
         self._bytes_max: int | None = None
         self._waiting: deque[tuple[T, Places]] = deque()
-        self._asked: dict[int, tuple[T, Places]] = {}
+        # Their names are given back also if their owner has ended meanwhile.
+        self._asked: dict[int, tuple[T | None, Places]] = {}
 
     def handle_connected(self, message_bytes_max: int | None) -> None:
         """Takes how large a command may be."""
@@ -41,8 +42,7 @@ class Parts(Generic[T]):
     def remove(self, owner: T) -> None:
         """Forgets what was to be asked for one."""
         self._waiting = deque(part for part in self._waiting if part[0] is not owner)
-        for id in [id for id, part in self._asked.items() if part[0] is owner]:
-            del self._asked[id]
+        self._asked = {id: (None if part[0] is owner else part[0], part[1]) for id, part in self._asked.items()}
 
     def split(self, owner: T, asked: Command, places: Places) -> tuple[Places, list[str]]:
         """The places that go with a command, and the topics of the others, which wait from now on."""
@@ -61,7 +61,7 @@ class Parts(Generic[T]):
         """Notes that a part is asked for."""
         self._asked[id] = owner, places
 
-    def handle_answered(self, id: int | None) -> tuple[T, Places] | None:
+    def handle_answered(self, id: int | None) -> tuple[T | None, Places] | None:
         """The part that was asked for with this command, if it is one."""
         return None if id is None else self._asked.pop(id, None)
 

@@ -364,7 +364,9 @@ class Subscriptions:
         part = self._parts.next()
         if part is None:
             return
-        subscription, places = part
+        subscription, known = part
+        # Somebody may have come meanwhile who needs an earlier one.
+        places = {topic: self._place_for(subscription, topic) or place for topic, place in known.items()}
         id = self._next_id()
         self._parts.handle_asked(id, subscription, places)
         manner = {"conflation": subscription.options.conflation, "interval_ms": subscription.options.interval_ms}
@@ -503,9 +505,11 @@ class Subscriptions:
         error = TidegateError(event["code"], event["error"])
         part = self._parts.handle_answered(event.get("id"))
         if part is not None:
-            if error.code == TOO_MANY_SELECTORS and self._parts.halve(*part):
+            subscription, places = part
+            if subscription is None:
                 return self._ask_for_next_part()
-            subscription = part[0]
+            if error.code == TOO_MANY_SELECTORS and self._parts.halve(subscription, places):
+                return self._ask_for_next_part()
         if subscription is None:
             return
         if error.advice not in ("retry-now", "retry-later"):

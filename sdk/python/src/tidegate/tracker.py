@@ -82,7 +82,7 @@ class _Place:
     is_resuming: bool = False
     """It has to be told that reading goes on."""
     is_late: bool = False
-    """It is asked for later, by name: what describes it before is not read from its place."""
+    """It is asked for later, by name: until then it may be read from further on."""
     is_described: bool = False
     """The server said where it reads from for this subscription. What comes before that is meant for others."""
 
@@ -182,7 +182,8 @@ class Tracker:
             wants_snapshot = self._wants_snapshots and start < head
             self._places[topic] = _Place(epoch, start, head, wants_snapshot, is_described=True)
             return [Placed(topic, epoch, start)]
-        if place.is_late and wire.get("recovered") is None:
+        is_beyond = place.epoch == epoch and start > place.sequence
+        if place.is_late and wire.get("recovered") is None and is_beyond:
             return []
         place.is_late = False
         told: list[Told] = []

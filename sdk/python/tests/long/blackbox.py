@@ -1,7 +1,7 @@
 """The SDK against the real server, at random: subscriptions that overlap, with other options, over cables that are cut; the
 server killed; positions stored and gone on from; slow readers and streams.
 
-A twin knows what each reader must have been told (twin.py). usage: blackbox.py [--seconds 600] [--seed N]
+A twin knows what each reader must have been told (twin.py). usage: [TRACE=FILE] blackbox.py [--seconds 600] [--seed N]
 The seed chooses what is done; what of it happens first is up to the machine.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import sys
 import time
@@ -20,6 +21,7 @@ from cable import Cable
 from readers import Reader
 from server import Server
 from tidegate import Client, TidegateError
+from wire_trace import trace
 from twin import Truth, Violation, payload
 
 from helpers import SHORT
@@ -130,12 +132,16 @@ class World:
             page = await self.publisher.history(topic, last=1)
             if page.head:
                 heads[topic] = page.epoch, page.head
-        told, until = 0, time.monotonic() + QUIET_SECONDS
+        told, began, until = 0, time.monotonic(), time.monotonic() + QUIET_SECONDS
+        said_at = began
         while lacks := self._lacks(heads):
             if told != (told := self._told()):
                 until = time.monotonic() + QUIET_SECONDS
             if time.monotonic() > until:
                 raise Violation(f"nothing came for {QUIET_SECONDS} s, and somebody lacks something: {lacks}")
+            if time.monotonic() - said_at > 10:
+                said_at = time.monotonic()
+                print(f"not quiet for {said_at - began:.0f} s, {told} told, {lacks[0]} and {len(lacks) - 1} more", flush=True)
             await asyncio.sleep(0.02)
             for reader in self.readers:
                 reader.check()
@@ -161,8 +167,6 @@ class World:
     async def close(self) -> None:
         """Ends everything."""
         for reader in self.readers:
-            for reading in list(reader.readings):
-                reader.stop(reading)
             reader.client.close()
             await reader.client.wait_closed()
             await reader.cable.close()
@@ -178,15 +182,21 @@ class World:
 
 async def run(seed: int, seconds: float) -> None:
     """Lets things happen for so many seconds."""
+    traced = os.environ.get("TRACE")
+    write_trace = trace(Path(traced)) if traced else lambda: None
     began = told_at = time.monotonic()
     with Server(CONFIG) as server:
         world = World(random.Random(seed), server)
         await world.begin()
         try:
             while time.monotonic() - began < seconds:
-                for _ in range(world.chosen.randint(20, 200)):
-                    await world.act()
-                await world.quiet()
+                try:
+                    for _ in range(world.chosen.randint(20, 200)):
+                        await world.act()
+                    await world.quiet()
+                except Violation:
+                    write_trace()
+                    raise
                 if time.monotonic() - told_at > 10:
                     told_at = time.monotonic()
                     print(f"seed {seed}, {told_at - began:.0f} s: {world.progress()}", flush=True)
