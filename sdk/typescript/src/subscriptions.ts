@@ -127,14 +127,13 @@ export class Subscriptions {
 
   /** Adds one. It is asked for at once, or when there is a connection. */
   add(selectors: readonly string[], options: ReadOptions): SubscriptionIndex {
-    const { from } = options;
     this.#checkDelta(options.delta);
     const index = this.#nextIndex++;
     const subscription: Subscription = {
       index,
       selectors: [...selectors],
       options,
-      tracker: new Tracker(from === undefined || from === "snapshot", ownPositions(selectors, options)),
+      tracker: new Tracker(options.from, ownPositions(selectors, options)),
       manner: JSON.stringify({ ...options, from: 0, positions: 0 }),
       state: "waiting",
       wasLive: false,
@@ -170,11 +169,7 @@ export class Subscriptions {
     const selectors = [ended, ...(isSplit ? others : [])].flatMap((each) => [...each.selectors, ...each.named]);
     this.#unsubscribe(selectors.filter((selector) => isSplit || !this.#readers.with(selector)));
     if (!isChange) return;
-    for (const each of inOrder(others)) {
-      // Also while asking has to wait: what comes meanwhile is read as the one said that ended.
-      this.#enter(each, "asked");
-      this.#ask(each);
-    }
+    inOrder(others).forEach((each) => this.#askAgain(each));
   }
 
   /** Ends all of them. */
@@ -336,6 +331,12 @@ export class Subscriptions {
     if (!isHeld) return this.#subscribe(subscription);
     this.#held.add(subscription);
     this.#settle();
+  }
+
+  /** Asks for one that is read already. While that has to wait, what comes would seem to follow what was lost, or is read as another said. */
+  #askAgain(subscription: Subscription): void {
+    this.#enter(subscription, "asked");
+    this.#ask(subscription);
   }
 
   /** Notes that it is known where a subscription is, and asks for what waited for that. */
@@ -544,8 +545,20 @@ export class Subscriptions {
     const readers = [...this.#readers.of(topic.topic)].filter(({ state }) => state === "live");
     this.#handleEpoch(topic);
     // Who begins here is told everything from here on, and nothing of what another reading left under way.
-    if (readers.some(({ tracker }) => !tracker.reads(topic.topic))) this.#payloads.restart(topic.topic, topic.start);
+    if (!readers.every(({ tracker }) => tracker.reads(topic.topic))) this.#payloads.restart(topic.topic, topic.start);
+    inOrder(readers.filter((reader) => this.#isOvertaken(reader, topic))).forEach((reader) => this.#askAgain(reader));
     this.#tell(topic.topic, (tracker) => tracker.handleTopic(topic, this.#payloads.awaits(topic.topic)));
+  }
+
+  /** Whether a topic is read from beyond where a reader is, because who was asked for later knew of no place there. */
+  #isOvertaken(reader: Subscription, { topic, epoch, start, recovered }: WireTopic): boolean {
+    const place = reader.tracker.position(topic);
+    // Who knew all topics that there were has nothing of those that came since.
+    const isBefore = place ? reader.tracker.reads(topic) && place.epoch === epoch && place.sequence < start : start > 0 && !this.#open.has(reader);
+    const others = [...this.#readers.of(topic)];
+    // One that skips may be read from further on at any time.
+    const isSkipping = others.some(({ options: { filter, conflation = "off" } }) => filter ?? conflation !== "off");
+    return isBefore && recovered !== false && !isSkipping && others.some(({ askedAs }) => askedAs > reader.askedAs);
   }
 
   /** A numbering that began anew: nothing that came of the old one is a base of what comes, or holds it up. */
@@ -570,9 +583,7 @@ export class Subscriptions {
     for (const reader of inOrder([...this.#readers.of(topic)])) {
       if (reader.state !== "live") continue;
       reader.isWithoutDeltas = true;
-      // Also while asking has to wait: what comes meanwhile would seem to follow what was lost.
-      this.#enter(reader, "asked");
-      this.#ask(reader);
+      this.#askAgain(reader);
     }
   }
 

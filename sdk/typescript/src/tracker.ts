@@ -5,7 +5,7 @@
  * taken before and comes again is dropped by its sequence.
  */
 
-import type { Event, GapReason, PayloadKind, Position, Positions, WireTopic } from "./protocol.js";
+import type { Event, From, GapReason, PayloadKind, Position, Positions, WireTopic } from "./protocol.js";
 import { decodePayload } from "./protocol.js";
 
 /** A publication as a subscriber gets it. */
@@ -70,10 +70,11 @@ interface Place {
 export class Tracker {
   readonly #places = new Map<string, Place>();
   #wantsSnapshots: boolean;
+  #wantsAll: boolean;
 
   /** `positions` are places from which to resume. */
-  constructor(wantsSnapshots: boolean, positions: Positions = {}) {
-    this.#wantsSnapshots = wantsSnapshots;
+  constructor(from: From = "snapshot", positions: Positions = {}) {
+    [this.#wantsSnapshots, this.#wantsAll] = [from === "snapshot", from === "all"];
     for (const [topic, { epoch, sequence }] of Object.entries(positions)) {
       this.#places.set(topic, placeAt(epoch, sequence, 0, { isResuming: true }));
     }
@@ -103,7 +104,7 @@ export class Tracker {
   /** Notes that the connection is gone: every topic has to be resumed. */
   handleDisconnect(): void {
     // What comes into being meanwhile is news.
-    this.#wantsSnapshots = false;
+    [this.#wantsSnapshots, this.#wantsAll] = [false, true];
     for (const place of this.#places.values()) {
       place.isResuming = true;
       place.wantsSnapshot = false;
@@ -126,8 +127,10 @@ export class Tracker {
     if (place === undefined) {
       // Where nothing is to come but news, the first of it is no snapshot, even if the topic is described again before.
       const wantsSnapshot = this.#wantsSnapshots && start < head;
-      this.#places.set(topic, placeAt(epoch, start, head, { wantsSnapshot, isDescribed: true }));
-      return [{ type: "placed", topic, epoch, sequence: start }];
+      // If it is resumed for another, and not whole, a gap says what is not there.
+      const sequence = this.#wantsAll && recovered === false ? 0 : start;
+      this.#places.set(topic, placeAt(epoch, sequence, head, { wantsSnapshot, isDescribed: true }));
+      return [{ type: "placed", topic, epoch, sequence }];
     }
     const told: Told[] = [];
     place.isDescribed = true;

@@ -581,6 +581,40 @@ describe("subscriptions that overlap", () => {
     expect(driven.commands()).toMatchObject([{ topics: ["a"], positions: { a: { epoch: "e1", sequence: 0 } } }, { topics: ["+"] }]);
   });
 
+  test("who wants all and finds a topic resumed from an old numbering for another is told what of the new one is not there", () => {
+    const driven = connected();
+    const positions = { x: { epoch: "e0", sequence: 5 } };
+    driven.live(["x"], { positions }, at("x", 33, 13, { recovered: false }));
+    driven.live(["#"], { from: "now" });
+    driven.live(["+"], { from: "all" });
+    driven.hear({ type: "topic", ...at("x", 33, 13, { recovered: false }) }, gap("x", 13, { reason: "epoch" }), publication("x", 14));
+    expect(driven.news().sort()).toEqual(["0 update x 14", "1 update x 14", "2 gap x 1..13 epoch", "2 update x 14"]);
+  });
+
+  test("who was not told of a topic yet, and is read to from beyond its beginning, asks again", () => {
+    const driven = connected();
+    driven.live(["#"], { from: "all" });
+    // It catches up with other topics first. Nobody knows of x.
+    driven.live(["x"], { from: { last: 5 } }, at("x", 707, 702));
+    const [again] = driven.commands();
+    expect(again).toMatchObject({ topics: ["#"], from: "all", positions: undefined });
+    driven.hear(publication("x", 703));
+    driven.hear({ type: "subscribed", id: (again as unknown as { id: number }).id, selectors: ["#"], topics: [] });
+    driven.hear({ type: "topic", ...at("x", 707, 0) }, publication("x", 1), publication("x", 703), publication("x", 704));
+    const told = driven.news();
+    expect(told.filter((line) => line.startsWith("0 update"))).toEqual([1, 703, 704].map((number) => `0 update x ${number}`));
+    expect(told.filter((line) => line.startsWith("1 update"))).toEqual([703, 704].map((number) => `1 update x ${number}`));
+  });
+
+  test("nor is one that was told of it, and has not read so far", () => {
+    const driven = connected();
+    driven.live(["+"], { from: "all" });
+    driven.hear({ type: "topic", ...at("x", 9, 0) }, publication("x", 1));
+    driven.machine.add(["x"], { positions: { x: { epoch: "e1", sequence: 4 } } });
+    driven.answer(at("x", 9, 4, { recovered: true }));
+    expect(driven.commands()).toMatchObject([{ topics: ["+"], positions: { x: { sequence: 1 } } }]);
+  });
+
   test("what reads on after another ended is asked for again, if it is read in another manner", () => {
     const driven = connected();
     driven.live(["a/+"], {});

@@ -26,6 +26,10 @@ interface Place {
   sequence: number;
 }
 
+function isOnDisk(topic: string): boolean {
+  return topic.startsWith("disk/");
+}
+
 /** All that was published, by topic and epoch. */
 export class Truth {
   readonly #topics = new Map<string, Map<string, Map<number, Kept>>>();
@@ -33,11 +37,21 @@ export class Truth {
   readonly newest = new Map<string, Place>();
   /** Payloads of which nobody knows whether they were kept. */
   readonly doubtful = new Map<string, { at: number; isAccepted: boolean }>();
+  /** What was sent before that and is not on disk is not there any more. */
+  #lostAt = 0;
+
+  /** Notes that the server was killed, and has not started again. */
+  handleKilled(at: number): void {
+    this.#lostAt = at;
+    for (const topic of this.topics) if (!isOnDisk(topic)) this.newest.delete(topic);
+  }
 
   add(topic: string, epoch: string, sequence: number, kept: Kept): void {
     const known = this.of(topic, epoch).get(sequence);
     if (known && known.payload !== kept.payload) throw new Error(`${topic} ${epoch} ${sequence} is two: ${known.payload}, ${kept.payload}`);
     this.of(topic, epoch).set(sequence, known ?? kept);
+    // Of what nobody answered, a reader may tell long after it was lost.
+    if (!isOnDisk(topic) && kept.at < this.#lostAt) return;
     const newest = this.newest.get(topic);
     if (newest?.epoch !== epoch || newest.sequence < sequence) this.newest.set(topic, { epoch, sequence });
   }
@@ -122,8 +136,7 @@ export class Twin {
       if (to <= place.sequence) this.#fault(`${topic} has a gap to ${to} after ${place.sequence}`);
       if (from !== undefined) this.#checkSkipped(topic, epoch, place.sequence + 1, from - 1, at);
     }
-    const isWhole = topic.startsWith("disk/");
-    if (isWhole) this.#fault(`${topic} keeps everything and has a gap ${from}..${to} ${reason}, after ${place?.epoch}:${place?.sequence} (now ${epoch})`);
+    if (isOnDisk(topic)) this.#fault(`${topic} keeps everything and has a gap ${from}..${to} ${reason}, after ${place?.epoch}:${place?.sequence} (now ${epoch})`);
     this.#places.set(topic, { epoch, sequence: to });
   }
 
