@@ -248,6 +248,29 @@ def test_a_server_says_how_it_is(server):
     assert gone.returncode == 3 and "check the address, and that it runs" in gone.stderr, gone
 
 
+def test_who_is_connected_is_listed_and_one_screen_shows_the_work(server):
+    assert "nobody is connected" in server.run("sessions").stderr, "who asks over HTTP is no session"
+    with subprocess.Popen([PROGRAM, "sub", "a/#", "--server", f"ws://127.0.0.1:{server.port}"], stdout=subprocess.PIPE) as reader:
+        try:
+            publish(server, "a/1", 1)
+            assert reader.stdout.readline() == b"a/1 1 1\n"
+            shown = server.run("sessions").stdout.splitlines()
+            assert shown[0].split()[:3] == ["SESSION", "PRINCIPAL", "CLIENT"] and len(shown) == 2, shown
+            name, *rest = shown[1].split()
+            assert name.startswith("tidegate-") and rest[:5] == ["anonymous", "tidegate-cli", "127.0.0.1", "websocket", "1"]
+            told = json.loads(server.run("sessions", "--json").stdout)
+            assert told["session"] == name and told["in_step"] is True
+            screen = server.run("top", "--count", "1", "--interval-ms", "100")
+            assert re.search(r"^sessions +1 +delivered +[\d.]+$", screen.stdout, re.M), screen
+            assert "nobody is behind" in screen.stdout
+            numbers = json.loads(server.run("top", "--count", "1", "--interval-ms", "100", "--json").stdout)
+            assert numbers["now"]["tidegate_sessions"] == 1 and numbers["slow"] == []
+        finally:
+            reader.kill()
+    drawn = on_a_terminal([PROGRAM, "top", "--interval-ms", "200", "--server", f"ws://127.0.0.1:{server.port}"], b"nobody is behind")
+    assert drawn.startswith("\x1b[H") and "PER SECOND" in drawn
+
+
 def test_names_stand_where_addresses_do(tmp_path):
     port = free_port()
     (tmp_path / "t.toml").write_text(f'[server]\nlisten = "localhost:{port}"\n')
@@ -293,7 +316,7 @@ def test_completions_and_the_manual_know_every_command(tmp_path):
     assert subprocess.run(["bash", "-n"], input=script, text=True, timeout=SECONDS).returncode == 0
     page = subprocess.run([PROGRAM, "man"], check=True, capture_output=True, text=True, timeout=SECONDS).stdout
     subprocess.run([PROGRAM, "man", "--out", tmp_path / "man"], check=True, timeout=SECONDS)
-    for command in ["serve", "sub", "topics", "history", "status", "slow"]:
+    for command in ["serve", "sub", "topics", "history", "status", "slow", "sessions", "top"]:
         assert f"tidegate__subcmd__{command}" in script or f"tidegate__{command}" in script, command
         assert f"tidegate\\-{command}" in page, command
         assert (tmp_path / "man" / f"tidegate-{command}.1").exists(), command

@@ -15,6 +15,7 @@ mod pieces;
 mod publish;
 mod question;
 mod router;
+mod sessions;
 mod slow;
 mod topics;
 mod webhooks;
@@ -22,7 +23,7 @@ mod webhooks;
 pub use counters::{AnswerTimes, ApplicationCounters, ShardCounters};
 pub use exchange::{Answer, AnswerTaker, AnswerWindow, Exchange, run};
 pub use question::{
-    CountedApplication, Listed, ListedPart, Published, Question, Shards, Slow, Value,
+    CountedApplication, Listed, ListedPart, Published, Question, SeenSession, Shards, Slow, Value,
 };
 pub use router::{PATHS, router};
 pub use webhooks::WebhookCounters;

@@ -1,5 +1,6 @@
 //! What the API asks shards, and what it needs of the server.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::{
@@ -55,6 +56,15 @@ pub enum Question {
         limit: usize,
         /// They.
         answer: oneshot::Sender<Vec<Slow>>,
+    },
+    /// Sessions, in order of the numbers of their connections.
+    Sessions {
+        /// Only those after this number.
+        after: Option<u32>,
+        /// At most so many.
+        limit: usize,
+        /// They, and after which number to go on, if there may be more.
+        answer: oneshot::Sender<(Vec<SeenSession>, Option<u32>)>,
     },
     /// Whether the shard is at work at all.
     Alive {
@@ -121,6 +131,27 @@ pub struct Slow {
     pub topic: Option<(TopicName, Conflation)>,
     /// Whether it waits because it was sent all that it may be, not because its connection is full.
     pub is_throttled: bool,
+}
+
+/// A session, as an operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenSession {
+    /// Its public name.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// What it calls itself.
+    pub client: Option<String>,
+    /// Where its connection comes from, if it has one.
+    pub peer: Option<IpAddr>,
+    /// How it travels.
+    pub transport: &'static str,
+    /// Audiences that it is in.
+    pub subscriptions: u64,
+    /// Whether it has everything that was published to it.
+    pub is_in_step: bool,
+    /// Seconds since it was heard.
+    pub heard_s: u32,
 }
 
 /// Topics of one shard, as far as it looked in one go.

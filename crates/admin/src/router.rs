@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::{ApiError, json_header};
 use crate::question::{Question, Shards};
-use crate::{hiccups, history, metrics, page, publish, slow, topics};
+use crate::{hiccups, history, metrics, page, publish, sessions, slow, topics};
 
 /// How long a shard may take to answer.
 pub(crate) const SHARD_ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -47,6 +47,7 @@ paths! {
     get "/v1/topics/{*topic}" topics::value;
     get "/v1/history/{*topic}" history::history;
     get "/v1/slow" slow::slow;
+    get "/v1/sessions" sessions::sessions;
 }
 
 /// All paths of the ordinary HTTP side.

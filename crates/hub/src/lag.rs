@@ -29,6 +29,15 @@ pub struct SlowSession {
     pub is_throttled: bool,
 }
 
+/// How a session is, for an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLook {
+    /// Audiences that it is in.
+    pub audiences: usize,
+    /// Whether it has everything up to the last batch of each.
+    pub is_in_step: bool,
+}
+
 /// Deliveries looked at for one session: enough to tell how far it is behind.
 const LOOKED_AT_MAX: u64 = 4_096;
 
@@ -39,6 +48,12 @@ impl<E: Encoder> Hub<E> {
         let mut slow: Vec<SlowSession> = slowest.map(|index| self.describe_slow(index)).collect();
         slow.sort_by_key(|session| std::cmp::Reverse(session.lag_ms));
         slow
+    }
+
+    /// How a session is.
+    pub fn look_at(&self, session: SessionIndex) -> SessionLook {
+        let session = self.sessions.at(session);
+        SessionLook { audiences: session.memberships.len(), is_in_step: session.is_in_step() }
     }
 
     /// The sessions whose cursors are furthest behind.

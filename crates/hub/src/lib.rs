@@ -59,7 +59,7 @@ pub use devices::{Device, DevicePlace, Devices};
 pub use encoder::{Encoder, EncodingIndex, Form, Outlet, Piece, Progress, Record, Sent};
 pub use hub::{Counters, Hub, HubOptions, Listing};
 pub use index::{SessionIndex, ShardIndex, home_shard, home_shard_of};
-pub use lag::SlowSession;
+pub use lag::{SessionLook, SlowSession};
 pub use mail::{HubMail, TopicNumber, TopicState};
 pub use page::{PageTicket, PageWanted};
 pub use payloads::Payloads;

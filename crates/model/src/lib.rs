@@ -44,6 +44,6 @@ pub use publication::{
 pub use request::{
     Asked, Capacity, Handle, Recipients, Request, Respond, Response, Unanswered, Unhandle,
 };
-pub use rights::{PING_TOPIC, Wish};
+pub use rights::{PING_TOPIC, SESSIONS_TOPIC, Wish};
 pub use selector::{Selector, SelectorError};
 pub use topic::{TopicName, TopicNameError};

@@ -17,12 +17,16 @@ pub enum Wish<'a> {
     Attach(&'a TopicName),
     /// To have positions remembered under a name. What they are of takes the right to read it as well.
     Acknowledge,
+    /// To see who is connected: it takes the right to read this, and to be no anonymous reader.
+    Inspect(&'a Selector),
     /// To be answered by the server itself, which tells nothing by that.
     Echo,
 }
 
 /// Requests to this topic are answered by the server itself, with what they say.
 pub const PING_TOPIC: &str = "$server/ping";
+/// Whoever may read this may list sessions.
+pub const SESSIONS_TOPIC: &str = "$server/sessions";
 
 impl Principal {
     /// Whether a wish may be fulfilled.
@@ -36,6 +40,10 @@ impl Principal {
         };
         let is_allowed = match wish {
             Wish::Read(selector) => self.may(Action::Subscribe, selector),
+            Wish::Inspect(selector) => {
+                let is_excepted = self.except.iter().any(|except| except.overlaps(selector));
+                !is_excepted && self.may(Action::Subscribe, selector)
+            }
             Wish::Publish(topic) | Wish::Ask(topic) if topic.is_reserved() => {
                 return Err(reserved(wish, topic));
             }
@@ -58,6 +66,9 @@ impl Principal {
             Wish::Read(selector) => format!(
                 "cannot read `{selector}`: {who} may not read all of it; present a token that may, or use a \
                  narrower selector"
+            ),
+            Wish::Inspect(selector) => format!(
+                "cannot show who is connected: {who} may not; present a token whose `subscribe` has `{selector}`"
             ),
             Wish::Publish(topic) => format!(
                 "cannot publish to `{topic}`: {who} may not; present a token that may, or have access.tokens \
@@ -111,6 +122,7 @@ mod tests {
         let none = Principal { everything: false, ..Principal::unlimited("none") };
         let cases = [
             (Wish::Read(&selector), Some("cannot read `devices/a/d`: none may not")),
+            (Wish::Inspect(&selector), Some("cannot show who is connected: none may not")),
             (Wish::Publish(&topic), Some("cannot publish to `devices/a/d`: none may not")),
             (Wish::Ask(&topic), Some("cannot ask `devices/a/d`: none may not")),
             (Wish::Handle(&selector), Some("cannot handle `devices/a/d`: none may not")),

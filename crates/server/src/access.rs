@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use model::{Anonymous, Code, Limits, Principal, Refusal, Selector};
+use model::{Anonymous, Code, Limits, Principal, Refusal, SESSIONS_TOPIC, Selector};
 
 use crate::addresses::Addresses;
 use crate::config::{AccessConfig, Config};
@@ -44,6 +44,10 @@ impl Access {
             }),
             Anonymous::None => None,
         };
+        let mut except = except;
+        if config.anonymous == Anonymous::Read {
+            except.push(sessions());
+        }
         let anonymous =
             anonymous.map(|it| Principal { rates: config.anonymous_rates, except, ..it });
         let tokens = config
@@ -118,6 +122,11 @@ fn reserved(config: &Config) -> Vec<Selector> {
     ];
     let selector = |text| Selector::parse(text, &Limits::default()).expect("a valid selector");
     all.into_iter().filter(|(is_used, _)| *is_used).map(|(_, text)| selector(text)).collect()
+}
+
+/// What nobody sees without a token, where readers need none: who else is connected, and from where.
+fn sessions() -> Selector {
+    Selector::parse(SESSIONS_TOPIC, &Limits::default()).expect("a valid name")
 }
 
 fn everything() -> Vec<Selector> {

@@ -34,6 +34,7 @@ mod requests;
 mod rights;
 mod routes;
 mod server;
+mod sessions;
 mod shard;
 mod store;
 mod stream;

@@ -25,12 +25,17 @@ pub(crate) fn polled_index(socket: Socket) -> Option<usize> {
     (socket.0 & POLLED != 0).then_some((socket.0 & !POLLED) as usize)
 }
 
+/// The number of the polled session at a place.
+pub(crate) fn polled_socket(index: usize) -> Socket {
+    Socket(POLLED | index as u32)
+}
+
 impl<I: Io> Shard<I> {
     /// Opens a session whose first poll this is.
     pub(crate) fn open_polled(&mut self, asker: Asker, new: NewSession, counted: Option<Counted>) {
         let (encoding, framing) = (Encoding::Lines, Framing::Bare);
         let manner = Manner { encoding, framing, is_deflated: false, has_fragments: false };
-        let socket = Socket(POLLED | self.polled.vacant_key() as u32);
+        let socket = polled_socket(self.polled.vacant_key());
         let native = self.open_session(socket, manner, &new.principal);
         let polled = Polled {
             native,
@@ -49,7 +54,7 @@ impl<I: Io> Shard<I> {
 
     /// The sessions that are polled.
     pub(crate) fn polled_sockets(&self) -> impl Iterator<Item = Socket> {
-        self.polled.iter().map(|(index, _)| Socket(POLLED | index as u32))
+        self.polled.iter().map(|(index, _)| polled_socket(index))
     }
 
     /// Ends the sessions for which no poll waits.
@@ -59,8 +64,7 @@ impl<I: Io> Shard<I> {
             _ => false,
         };
         let unpolled = self.polled.iter().filter(|(_, open)| is_unpolled(open));
-        let sockets: Vec<Socket> =
-            unpolled.map(|(index, _)| Socket(POLLED | index as u32)).collect();
+        let sockets: Vec<Socket> = unpolled.map(|(index, _)| polled_socket(index)).collect();
         sockets.into_iter().for_each(|socket| self.drop_connection(socket));
     }
 

@@ -192,6 +192,9 @@ impl<I: Io> Shard<I> {
                 let slow = self.hub.slow_sessions(limit).into_iter();
                 let _ = answer.send(slow.map(|session| self.shown_slow(session)).collect());
             }
+            Question::Sessions { after, limit, answer } => {
+                let _ = answer.send(self.sessions_after(after, limit));
+            }
             Question::Alive { answer } => {
                 let _ = answer.send(());
             }

@@ -81,8 +81,12 @@ pub(crate) enum Verb {
     Handle(HandleArgs),
     /// Says how a server is: whether it serves, and its numbers.
     Status(StatusArgs),
+    /// Lists who is connected.
+    Sessions(SessionsArgs),
     /// Shows who is furthest behind.
     Slow(SlowArgs),
+    /// Shows a server at work, on one screen.
+    Top(TopArgs),
     /// Simulates devices.
     Devices(DevicesArgs),
     /// Shows or checks configuration.
@@ -144,6 +148,34 @@ pub(crate) struct HistoryArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub remote: Remote,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionsArgs {
+    /// At most so many.
+    #[arg(long, default_value_t = 100)]
+    pub limit: usize,
+    /// Go on where the list before ended.
+    #[arg(long, value_name = "PLACE")]
+    pub after: Option<String>,
+    #[command(flatten)]
+    pub remote: Remote,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TopArgs {
+    /// Milliseconds between two looks.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(100..))]
+    pub interval_ms: u64,
+    /// Ends after so many screens; runs until it is stopped unless given.
+    #[arg(long)]
+    pub count: Option<u64>,
     #[command(flatten)]
     pub remote: Remote,
     #[command(flatten)]

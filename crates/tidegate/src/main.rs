@@ -16,10 +16,12 @@ mod payload;
 mod publish;
 mod request;
 mod serve;
+mod sessions;
 mod slow;
 mod status;
 mod store;
 mod subscribe;
+mod top;
 mod topics;
 mod usage;
 
@@ -62,7 +64,9 @@ fn main() -> ExitCode {
         Verb::Request(request) => request::request(&request),
         Verb::Handle(handle) => handle::handle(&handle),
         Verb::Status(status) => status::status(&status),
+        Verb::Sessions(sessions) => sessions::sessions(&sessions),
         Verb::Slow(slow) => slow::slow(&slow),
+        Verb::Top(top) => top::top(&top),
         Verb::Devices(devices) => devices::devices(&devices),
         Verb::Config(config) => config::config(&config),
         Verb::Store(store) => store::store(&store),

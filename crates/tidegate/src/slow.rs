@@ -31,9 +31,9 @@ pub(crate) fn lines_of(slow: &[Value]) -> Vec<String> {
     let line = |session: &Value| {
         format!(
             "{:>10} {:>12} {:>13} {:<24} {:<16} {:<10} {}",
-            session["lag_ms"],
-            session["lag_bytes"],
-            session["lag_publications"],
+            session["lag_ms"].to_string(),
+            session["lag_bytes"].to_string(),
+            session["lag_publications"].to_string(),
             text(session, "session"),
             text(session, "principal"),
             text(session, "waits_for"),

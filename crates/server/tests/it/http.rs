@@ -102,6 +102,7 @@ fn head_is_answered_like_get_without_the_body_whoever_answers() {
         "/v1/topics/a//b",
         "/v1/history/a",
         "/v1/slow",
+        "/v1/sessions",
         "/v1/sse",
         "/v1/stream",
         "/v1/poll",

@@ -13,3 +13,4 @@ mod memory;
 mod node;
 mod requests;
 mod rights;
+mod sessions;

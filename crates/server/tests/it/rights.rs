@@ -120,6 +120,7 @@ const REQUESTS: &[(&str, &str, &str, Takes)] = &[
     ("GET", "/v1/topics/a/b", "", Takes::Read),
     ("GET", "/v1/history/a/b", "", Takes::Read),
     ("GET", "/v1/slow", "", Takes::Read),
+    ("GET", "/v1/sessions", "", Takes::More),
     ("POST", "/v1/request?topic=a/c", "1", Takes::More),
     ("POST", "/v1/request?topic=$server/ping", "1", Takes::Name),
     ("GET", "/v1/sse?topic=a/b", "", Takes::Read),

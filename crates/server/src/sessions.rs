@@ -1,0 +1,72 @@
+//! The sessions of a shard, as an operator lists them.
+
+use admin::SeenSession;
+use engine::{Io, Socket};
+use protocol::native::Encoding;
+
+use crate::connection::{Connection, State};
+use crate::encoder::Manner;
+use crate::poll::polled_socket;
+use crate::shard::Shard;
+
+/// Places of connections that are looked at for one question: the rest is for the next.
+const LOOKED_AT_MAX: u32 = 4_096;
+/// Sessions that one answer tells of: each asks the system for its address.
+const TOLD_MAX: usize = 256;
+
+fn is_events(encoding: Encoding) -> bool {
+    matches!(encoding, Encoding::Events | Encoding::EventsOfMany)
+}
+
+impl<I: Io> Shard<I> {
+    /// Sessions after a connection's number, in order of number, and after which to go on, if there may be more. Those that
+    /// are polled come last.
+    pub(crate) fn sessions_after(
+        &self,
+        after: Option<u32>,
+        limit: usize,
+    ) -> (Vec<SeenSession>, Option<u32>) {
+        let limit = limit.min(TOLD_MAX);
+        let polled_first = polled_socket(0).0;
+        let (end, polled_end) =
+            (self.connections.end() as u32, polled_socket(self.polled.capacity()).0);
+        let mut next = after.map_or(0, |after| after.saturating_add(1));
+        let mut seen = Vec::new();
+        for _ in 0..LOOKED_AT_MAX {
+            if next >= end && next < polled_first {
+                next = polled_first;
+            }
+            if next >= polled_end {
+                return (seen, None);
+            }
+            if seen.len() == limit {
+                break;
+            }
+            let socket = Socket(next);
+            seen.extend(self.open_connection(socket).and_then(|open| self.seen(socket, open)));
+            next += 1;
+        }
+        (seen, next.checked_sub(1))
+    }
+
+    fn seen(&self, socket: Socket, open: &Connection) -> Option<SeenSession> {
+        let native = open.state.native()?;
+        let encoding = Manner::of(self.hub.encoding(native.session)).encoding;
+        let look = self.hub.look_at(native.session);
+        Some(SeenSession {
+            session: self.session_name(open.serial),
+            principal: native.principal.name.clone(),
+            client: self.handling.client_on(socket.0).map(str::to_owned),
+            peer: self.io.peer_address(socket),
+            transport: match &open.state {
+                State::Polled(_) => "poll",
+                State::Stream(_) if is_events(encoding) => "sse",
+                State::Stream(_) => "stream",
+                _ => "websocket",
+            },
+            subscriptions: look.audiences as u64,
+            is_in_step: look.is_in_step,
+            heard_s: self.now.coarse_seconds().saturating_sub(open.heard_at),
+        })
+    }
+}
