@@ -138,6 +138,8 @@ counters! {
     lapped_followers counter;
     /// Steps taken in what peers choose the number of: selectors, topics, readers, handlers.
     work counter;
+    /// The most of these steps that one turn of the shard took so far.
+    work_per_turn_peak gauge;
     /// Subscribes by name that wait to hear what their name came to.
     subscribes_waiting gauge;
     /// Receive system calls.

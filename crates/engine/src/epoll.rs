@@ -260,7 +260,7 @@ impl Io for EpollIo {
         };
         self.counters.receives += 1;
         match result {
-            Ok((0, _)) => Received::Closed,
+            Ok((0, _)) => Received::Ended,
             Ok((bytes, _)) => {
                 self.counters.bytes_in += bytes as u64;
                 Received::Bytes(bytes)

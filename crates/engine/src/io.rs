@@ -25,7 +25,7 @@ pub enum IoEvent {
     Readable {
         /// Where.
         socket: Socket,
-        /// What waits is the last there is: nothing more will be said, so receive until `Closed`.
+        /// What waits is the last there is: nothing more will be said, so receive until `Ended` or `Closed`.
         ends: bool,
     },
     /// There may be room to send again. Said once per change.
@@ -40,7 +40,9 @@ pub enum Received {
     Bytes(usize),
     /// Nothing waits now; `Readable` will tell when something does.
     Nothing,
-    /// The peer closed, or the connection broke.
+    /// The peer sends nothing more. It may have closed the connection, or only its own side of it: then it takes answers still.
+    Ended,
+    /// The connection broke.
     Closed,
 }
 

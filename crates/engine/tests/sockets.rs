@@ -63,7 +63,7 @@ fn bytes_come_and_go_and_the_end_is_told() {
     assert_eq!(&buffer[..4], b"back");
     drop(client);
     assert_eq!(await_event(&mut io, readable), socket);
-    assert_eq!(io.receive(socket, &mut buffer), Received::Closed);
+    assert_eq!(io.receive(socket, &mut buffer), Received::Ended);
     io.close(socket);
     assert_eq!((io.connections(), io.send(socket, b"x")), (0, Sent::Closed));
 }
@@ -79,7 +79,7 @@ fn bytes_and_the_end_that_come_together_are_told_together() {
     await_event(&mut io, is_end);
     let mut buffer = [0; 64];
     assert_eq!(io.receive(socket, &mut buffer), Received::Bytes(3));
-    assert_eq!(io.receive(socket, &mut buffer), Received::Closed);
+    assert_eq!(io.receive(socket, &mut buffer), Received::Ended);
 }
 
 #[test]

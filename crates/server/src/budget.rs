@@ -167,10 +167,12 @@ impl<I: Io> Shard<I> {
             if native.is_none_or(|native| native.is_closing) {
                 return true;
             }
-            if !self.has_room(socket) {
+            if !self.has_room(socket) || self.has_worked_enough() {
                 return false;
             }
+            let before = commands.taken_bytes();
             let Some(command) = commands.next(&self.config.limits) else { return true };
+            self.note_bytes(commands.taken_bytes() - before);
             self.handle_command(socket, command);
         }
         commands.is_empty()

@@ -174,7 +174,7 @@ pub(crate) struct Echo {
     pub inbound: Inbound,
     /// Compresses what is sent back, if that was agreed.
     pub deflater: Option<Deflater>,
-    pub unsent: Vec<u8>,
+    pub unsent: ByteQueue,
     pub is_closing: bool,
 }
 

@@ -12,7 +12,6 @@ use protocol::websocket::{
 };
 
 use crate::budget::ANSWER_BYTES;
-use crate::byte_queue::ByteQueue;
 use crate::connection::{Connection, Native, State};
 use crate::encoder::Manner;
 use crate::input::Commands;
@@ -20,6 +19,7 @@ use crate::payloads::compile;
 use crate::publish::PendingPublish;
 use crate::shard::Shard;
 use crate::subscribers::Change;
+use crate::turn_budget::{STEPS_OF_A_COMMAND, steps_of_bytes};
 
 /// The server's version, told in `welcome`.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -43,15 +43,16 @@ impl<I: Io> Shard<I> {
         let len = bytes.len();
         let mut input = Unread::new(bytes);
         self.release_subscriptions(socket);
-        while self.has_room(socket) && !self.inputs.has_received(socket) {
+        while self.has_room(socket)
+            && !self.inputs.has_received(socket)
+            && !self.has_worked_enough()
+        {
             let Some(heard) = self.next_heard(socket, &mut input) else { return len };
             match heard {
                 Heard::Command(command, rest) => {
                     self.handle_command(socket, command);
                     if !rest.is_empty() {
-                        let mut records = ByteQueue::default();
-                        records.append(&rest);
-                        self.carry_out_or_keep(socket, Commands::Records(records));
+                        self.carry_out_or_keep(socket, Commands::records(&rest));
                     }
                 }
                 Heard::Ping(payload) => {
@@ -89,12 +90,18 @@ impl<I: Io> Shard<I> {
         let is_deflated = Manner::of(self.hub.encoding(native.session)).is_deflated;
         let inflater = is_deflated.then_some(&mut self.inflater);
         let mut inbound = self.inbounds.take(socket);
+        let mut bytes = 0;
         let heard = match inbound.poll_deflated(input, Role::Server, limits, inflater) {
             Ok(None) => None,
-            Ok(Some(message)) => Some(Self::heard_in(message, limits)),
+            Ok(Some(message)) => {
+                bytes = message.bytes();
+                Some(Self::heard_in(message, limits))
+            }
             Err(error) => Some(Heard::Broken(error)),
         };
         self.inbounds.keep(socket, inbound);
+        // What was compressed is many times what was received.
+        self.note_bytes(bytes);
         heard
     }
 
@@ -128,6 +135,7 @@ impl<I: Io> Shard<I> {
         let is_first = !std::mem::replace(&mut native.has_spoken, true);
         let named = native.features;
         self.counters.commands += 1;
+        self.note_work(STEPS_OF_A_COMMAND);
         let serial = self.connection(socket).map_or(0, |open| open.serial);
         let (id, result) = match command {
             Err(Undecoded { id, refusal }) => (id, Err(refusal)),
@@ -345,20 +353,24 @@ impl<I: Io> Shard<I> {
 
     /// Takes bytes from a WebSocket that echoes, as far as what it sent before was taken back; answers how many.
     pub(crate) fn handle_echo(&mut self, socket: Socket, bytes: &mut [u8]) -> usize {
+        let (len, steps_max) = (bytes.len(), self.steps_left());
         let limits = &self.config.limits;
-        let len = bytes.len();
         let connection = self.connections.get_mut(socket.0 as usize);
         let Some(Connection { state: State::Echo(echo), .. }) = connection else { return len };
         let mut input = Unread::new(bytes);
-        while !echo.is_closing && echo.unsent.len() < limits.answers_bytes_max {
-            let out = &mut echo.unsent;
+        let mut steps = 0;
+        while !echo.is_closing && echo.unsent.len() < limits.answers_bytes_max && steps < steps_max
+        {
+            let out = echo.unsent.end_mut();
             let inflater = echo.deflater.is_some().then_some(&mut self.inflater);
             match echo.inbound.poll_deflated(&mut input, Role::Server, limits, inflater) {
                 Ok(None) => break,
                 Ok(Some(Message::Text(text))) => {
+                    steps += steps_of_echo(text.len(), echo.deflater.is_some());
                     echo_message(Opcode::Text, text.as_bytes(), &mut echo.deflater, out);
                 }
                 Ok(Some(Message::Binary(bytes))) => {
+                    steps += steps_of_echo(bytes.len(), echo.deflater.is_some());
                     echo_message(Opcode::Binary, bytes, &mut echo.deflater, out);
                 }
                 Ok(Some(Message::Ping(payload))) => encode_pong(payload, out),
@@ -377,6 +389,7 @@ impl<I: Io> Shard<I> {
         let taken = if is_closing { len } else { input.taken() };
         let peak = &mut self.counters.answers_bytes_peak;
         *peak = (*peak).max(echo.unsent.len() as u64);
+        self.note_work(steps);
         self.send_echo(socket);
         if is_closing {
             self.close_soon(socket);
@@ -390,13 +403,18 @@ impl<I: Io> Shard<I> {
         if echo.unsent.is_empty() {
             return;
         }
-        match self.io.send(socket, &echo.unsent) {
-            Sent::Bytes(taken) => {
-                echo.unsent.drain(..taken);
-            }
+        match self.io.send(socket, echo.unsent.rest()) {
+            Sent::Bytes(taken) => echo.unsent.take(taken),
             Sent::Closed => self.drop_connection(socket),
         }
     }
+}
+
+/// Steps that it takes to send a message of so many bytes back.
+fn steps_of_echo(bytes: usize, is_deflated: bool) -> u64 {
+    /// Compressing is slower than copying.
+    const TIMES_DEFLATED: u64 = 8;
+    steps_of_bytes(bytes) * if is_deflated { TIMES_DEFLATED } else { 1 }
 }
 
 fn echo_message(

@@ -21,6 +21,7 @@ use crate::encoder::Manner;
 use crate::mail::{Response, ShardMail};
 use crate::routes::Route;
 use crate::shard::Shard;
+use crate::turn_budget::STEPS_OF_A_REQUEST;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Requests of one connection that are taken before others have their turn.
@@ -29,6 +30,7 @@ const REQUESTS_IN_A_ROW: usize = 16;
 impl<I: Io> Shard<I> {
     /// Takes bytes of requests.
     pub(crate) fn handle_http(&mut self, socket: Socket, bytes: &[u8]) {
+        self.note_bytes(bytes.len());
         let now = self.now.coarse_seconds();
         let Some(connection) = self.connection(socket) else { return };
         match &mut connection.state {
@@ -53,23 +55,63 @@ impl<I: Io> Shard<I> {
     /// Takes the requests that are here, one after the other. An answer never goes on with the next request
     /// by itself: how many there are is the peer's choice.
     pub(crate) fn take_requests(&mut self, socket: Socket) {
+        if self.take_some_requests(socket) {
+            self.go_on_later(socket);
+        }
+        self.end_if_answered(socket);
+    }
+
+    /// Takes as many of the requests that are here as may be; answers whether there may be more.
+    fn take_some_requests(&mut self, socket: Socket) -> bool {
         for _ in 0..REQUESTS_IN_A_ROW {
-            let Some(connection) = self.connections.get_mut(socket.0 as usize) else { return };
-            let State::Head(input) = &mut connection.state else { return };
-            if input.is_empty() {
-                return;
+            let is_enough = self.has_worked_enough();
+            let Some(connection) = self.connections.get_mut(socket.0 as usize) else { return false };
+            let State::Head(input) = &mut connection.state else { return false };
+            if input.is_empty() || is_enough {
+                return !input.is_empty();
             }
             match parse_head(input.rest(), &self.config.limits) {
-                Ok(None) => return,
+                Ok(None) => return false,
                 Ok(Some((head, len))) => {
                     let mut input = std::mem::take(input);
                     input.take(len);
+                    self.note_work(STEPS_OF_A_REQUEST);
                     self.route(socket, head, input);
                 }
-                Err(refusal) => return self.refuse_http(socket, &refusal),
+                Err(refusal) => {
+                    self.refuse_http(socket, &refusal);
+                    return false;
+                }
             }
         }
-        self.go_on_later(socket);
+        true
+    }
+
+    /// Hears that a peer sends nothing more. Who asked over HTTP may read the answers still (RFC 9112, section 9.6).
+    pub(crate) fn handle_end(&mut self, socket: Socket) {
+        if self.owes_answers(socket) {
+            self.half_closed.insert(socket);
+        } else {
+            self.drop_connection(socket);
+        }
+    }
+
+    /// Ends a connection whose peer sends nothing more, once everything is answered.
+    fn end_if_answered(&mut self, socket: Socket) {
+        if self.half_closed.contains(&socket) && !self.owes_answers(socket) {
+            self.drop_connection(socket);
+        }
+    }
+
+    /// Whether a whole request is to be answered, or is being answered.
+    fn owes_answers(&self, socket: Socket) -> bool {
+        match self.open_connection(socket).map(|open| &open.state) {
+            Some(State::Answering(_)) => true,
+            Some(State::Head(input)) => {
+                !matches!(parse_head(input.rest(), &self.config.limits), Ok(None))
+            }
+            _ => false,
+        }
     }
 
     fn route(&mut self, socket: Socket, head: RequestHead, mut input: ByteQueue) {
@@ -278,6 +320,7 @@ impl<I: Io> Shard<I> {
         if has_more {
             self.go_on_later(socket);
         }
+        self.end_if_answered(socket);
     }
 
     /// Answers a request that is under way, or none, with an error and closes.
@@ -428,7 +471,7 @@ impl<I: Io> Shard<I> {
         let deflater = |deflate: Deflate| Deflater::new(1, deflate.window_bits);
         let deflater = handshake.deflate.map(deflater);
         let mut echo = Box::new(Echo { deflater, ..Echo::default() });
-        encode_handshake_response(&handshake, &mut echo.unsent);
+        encode_handshake_response(&handshake, echo.unsent.end_mut());
         if let Some(connection) = self.connection(socket) {
             connection.state = State::Echo(echo);
         }

@@ -1,4 +1,4 @@
-//! ByteQueue that waits for a later turn: of connections whose answers must be taken first, and of those after which
+//! Input that waits for a later turn: of connections whose answers must be taken first, and of those after which
 //! others have theirs.
 
 use std::collections::{HashMap, VecDeque};
@@ -11,25 +11,40 @@ use protocol::websocket::Inbound;
 
 use crate::byte_queue::ByteQueue;
 
+/// The rest of a binary message.
+#[derive(Debug)]
+pub(crate) struct Records {
+    rest: ByteQueue,
+    taken_bytes: usize,
+}
+
 /// Commands that were received together and are decoded one by one.
 #[derive(Debug)]
 pub(crate) enum Commands {
     /// The rest of a binary message.
-    Records(ByteQueue),
+    Records(Records),
     /// The rest of a request's body.
     Batch(Batch),
 }
 
 impl Commands {
+    /// Those in the rest of a binary message.
+    pub(crate) fn records(rest: &[u8]) -> Self {
+        let mut records = Records { rest: ByteQueue::default(), taken_bytes: 0 };
+        records.rest.append(rest);
+        Self::Records(records)
+    }
+
     /// Takes the next one.
     pub(crate) fn next(&mut self, limits: &Limits) -> Option<Decoded> {
         match self {
             Self::Batch(batch) => batch.take(limits),
             Self::Records(records) => {
-                let mut reading = binary::decode_commands(records.rest(), limits);
+                let mut reading = binary::decode_commands(records.rest.rest(), limits);
                 let decoded = reading.next()?;
-                let taken = records.len() - reading.rest().len();
-                records.take(taken);
+                let taken = records.rest.len() - reading.rest().len();
+                records.rest.take(taken);
+                records.taken_bytes += taken;
                 Some(decoded)
             }
         }
@@ -38,14 +53,22 @@ impl Commands {
     fn bytes(&self) -> usize {
         match self {
             Self::Batch(batch) => batch.bytes(),
-            Self::Records(records) => records.len(),
+            Self::Records(records) => records.rest.len(),
+        }
+    }
+
+    /// How many bytes were taken from the front.
+    pub(crate) fn taken_bytes(&self) -> usize {
+        match self {
+            Self::Batch(batch) => batch.taken_bytes(),
+            Self::Records(records) => records.taken_bytes,
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Batch(batch) => batch.is_empty(),
-            Self::Records(records) => records.is_empty(),
+            Self::Records(records) => records.rest.is_empty(),
         }
     }
 }

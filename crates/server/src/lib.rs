@@ -40,6 +40,7 @@ mod store;
 mod stream;
 mod subscribers;
 mod sweep;
+mod turn_budget;
 
 pub use access::Access;
 pub use addresses::Network;

@@ -13,7 +13,7 @@ use backbone::{
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
 use hub::{Chunks, Devices, Hub, HubMail, HubOptions, Outlet, Requests, ShardIndex};
 use model::planted::{Fault, is_planted};
-use model::{AckLevel, Code, Epoch, Moment, Position, Refusal, TopicName, TopicPolicy};
+use model::{AckLevel, Code, Epoch, Moment, Position, RandomState, Refusal, TopicName, TopicPolicy};
 use protocol::http::HttpDate;
 use protocol::websocket::Inflater;
 use slab::Slab;
@@ -37,6 +37,7 @@ use crate::publish::PendingPublish;
 use crate::requests::{Caller, HandlingSessions};
 use crate::store::DiskParts;
 use crate::subscribers::Subscribers;
+use crate::turn_budget::{STEPS_OF_MAIL, TurnBudget};
 
 /// A shard, over real sockets or simulated ones.
 pub struct Shard<I> {
@@ -57,6 +58,8 @@ pub struct Shard<I> {
     pub(crate) inputs: WaitingInputs,
     pub(crate) subscribing: Subscribing,
     pub(crate) inbounds: Inbounds,
+    /// Connections whose peers send nothing more and are to be answered still.
+    pub(crate) half_closed: HashSet<Socket, RandomState>,
     /// Connections about HTTP, and some that were: the sweep drops those that became sessions.
     pub(crate) requests: Vec<(Socket, u32)>,
     /// Connections to be closed once they took what waits for them, or when the time is up.
@@ -98,8 +101,7 @@ pub struct Shard<I> {
     swept_at: u32,
     /// A connection ended after this turn ordered publications and requests: the next one comes at once.
     has_leavings: bool,
-    /// What the hub and requests had worked when the turn began.
-    worked_before: u64,
+    pub(crate) turn_budget: TurnBudget,
     is_stopping: bool,
     pub(crate) counters: ShardCounters,
     /// The second, and how answers say it.
@@ -165,8 +167,6 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 const READS_IN_A_ROW: usize = 4;
 /// Sends before the shard looks for received bytes again: about a millisecond.
 const SENDS_PER_TURN: usize = 256;
-/// Steps that a turn takes before what else peers ask for waits for the next one: a few milliseconds.
-const WORK_PER_TURN: u64 = 50_000;
 /// How long a connection that we close may take to receive the reason.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -273,6 +273,7 @@ impl<I: Io> Shard<I> {
             inputs: WaitingInputs::default(),
             subscribing: Subscribing::default(),
             inbounds: Inbounds::default(),
+            half_closed: HashSet::default(),
             requests: Vec::new(),
             closing: Vec::new(),
             pending: Slab::new(),
@@ -303,7 +304,7 @@ impl<I: Io> Shard<I> {
             relieved_at: Duration::ZERO,
             swept_at: now.coarse_seconds(),
             has_leavings: false,
-            worked_before: 0,
+            turn_budget: TurnBudget::default(),
             is_stopping: false,
             counters: ShardCounters::default(),
             date: (0, HttpDate::at(0)),
@@ -337,7 +338,7 @@ impl<I: Io> Shard<I> {
         self.now = now;
         self.hub.handle_time(now);
         self.counters.turns += 1;
-        self.worked_before = self.work();
+        self.begin_turn();
         // What waited goes before what is new, which may have to wait in its turn.
         for _ in 0..self.inputs.len() {
             if self.has_worked_enough() {
@@ -350,6 +351,7 @@ impl<I: Io> Shard<I> {
         while let Some(event) = self.io.poll_event() {
             self.handle_event(event);
         }
+        self.begin_stage();
         self.take_mail();
         self.has_leavings = false;
         self.run_backbone();
@@ -365,6 +367,7 @@ impl<I: Io> Shard<I> {
             self.close_native(Socket(link), &refusal, refusal.code.number());
         }
         self.finish_closing();
+        self.end_turn();
         if self.is_stopping && self.closing.is_empty() {
             return None;
         }
@@ -383,16 +386,6 @@ impl<I: Io> Shard<I> {
             (false, true) => Some(idle.min(RETRY)),
             (false, false) => Some(idle),
         }
-    }
-
-    /// Steps of the hub and of requests so far in what peers choose the number of.
-    fn work(&self) -> u64 {
-        self.hub.work() + self.requests_under_way.work()
-    }
-
-    /// Whether this turn did enough of what peers asked for: the rest of it waits for the next one.
-    pub(crate) fn has_worked_enough(&self) -> bool {
-        self.work() - self.worked_before >= WORK_PER_TURN
     }
 
     fn handle_event(&mut self, event: IoEvent) {
@@ -459,11 +452,12 @@ impl<I: Io> Shard<I> {
             let received = self.io.receive(socket, &mut buffer);
             let has_more = match received {
                 Received::Bytes(count) => ends || count == buffer.len(),
-                Received::Nothing | Received::Closed => false,
+                Received::Nothing | Received::Ended | Received::Closed => false,
             };
             match received {
                 Received::Bytes(count) => self.handle_bytes(socket, &mut buffer[..count]),
                 Received::Nothing => {}
+                Received::Ended => self.handle_end(socket),
                 Received::Closed => self.drop_connection(socket),
             }
             self.buffer = buffer;
@@ -498,6 +492,7 @@ impl<I: Io> Shard<I> {
 
     /// Goes on with input that waited.
     fn go_on(&mut self, socket: Socket, mut waiting: Waiting) {
+        self.note_work(1);
         let (is_readable, ends) = (waiting.is_readable, waiting.ends);
         let serial = waiting.serial();
         let is_it =
@@ -538,12 +533,14 @@ impl<I: Io> Shard<I> {
 
     /// Takes messages of a conversation, as far as its answers leave room; answers how many bytes.
     fn handle_messages(&mut self, socket: Socket, bytes: &mut [u8]) -> usize {
-        match self.open_connection(socket).map(|open| &open.state) {
+        let taken = match self.open_connection(socket).map(|open| &open.state) {
             Some(State::Native(_)) => self.handle_native(socket, bytes),
             Some(State::Echo(_)) => self.handle_echo(socket, bytes),
             Some(State::DeviceSocket(_)) => self.handle_device_socket(socket, bytes),
             _ => bytes.len(),
-        }
+        };
+        self.note_bytes(taken);
+        taken
     }
 
     /// Whether a connection that waits is not waiting in vain.
@@ -637,6 +634,7 @@ impl<I: Io> Shard<I> {
         self.inputs.forget(socket);
         self.subscribing.forget(socket);
         self.inbounds.take(socket);
+        self.half_closed.remove(&socket);
         self.has_leavings = true;
         self.end_counted(socket, &connection);
         if let Some(native) = connection.state.native() {
@@ -747,6 +745,7 @@ impl<I: Io> Shard<I> {
                 return;
             }
             let Some(mail) = self.mailbox.receive() else { return };
+            self.note_work(STEPS_OF_MAIL);
             match mail {
                 ShardMail::Hub { from, mail } => self.hub.handle_mail(from, mail, self.now),
                 ShardMail::Append { ticket, draft } => self.append(ticket, draft),
@@ -943,6 +942,7 @@ impl<I: Io> Shard<I> {
             lapped_sessions: hub.lapped_sessions,
             lapped_followers: hub.lapped_followers,
             work: self.work(),
+            work_per_turn_peak: self.turn_budget.peak(),
             subscribes_waiting: self.subscribers.waiting() as u64,
             http_requests: self.http_requests,
             refusals: self.refusals,

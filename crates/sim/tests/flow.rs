@@ -1,6 +1,7 @@
 //! Single connections of a simulated node: the clock and the network do what each test says, so that what must
 //! take long takes no time, and what must come together does.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use model::{Command, Limits};
 use protocol::native::json;
 use protocol::websocket::{Opcode, encode_masked};
 use server::ShardMail;
-use tidegate_sim::Network;
+use tidegate_sim::{Network, Random};
 use tokio::sync::oneshot;
 
 /// A node without a network that tears, and what a test does with it.
@@ -479,6 +480,47 @@ fn commands_that_waited_are_all_carried_out_in_order_once_their_answers_are_read
     }
 }
 
+/// Steps of a turn in which commands of one write are carried out: what a turn may take, and what goes on beside that.
+const STEPS_OF_A_TURN: u64 = 50_000 + 25_000;
+
+#[test]
+fn commands_that_come_together_share_the_steps_of_a_turn_with_others() {
+    const COUNT: usize = 1_000;
+    for carriage in CARRIAGES {
+        let mut node = Node::start(1, "");
+        let session = Session::open(&mut node, carriage);
+        // Each of the others is compared with all of these.
+        let names: Vec<String> = (0..1_500).map(|number| format!("\"n/{number}\"")).collect();
+        let subscribe = |names: &[String]| {
+            format!(r#"{{"id":1,"type":"subscribe","topics":[{}]}}"#, names.join(","))
+        };
+        let first: Vec<String> = names.chunks(500).map(subscribe).collect();
+        session.say(&mut node, &first);
+        node.turns(20);
+        let before = node.counters();
+        let row = r#"{"id":N,"type":"subscribe","topic":"other/N"}"#;
+        session.say(&mut node, &commands_of(row, COUNT));
+        // Mail has its turn all the same: this is answered in one.
+        let early = node.counters();
+        let carried_out = early.commands - before.commands;
+        assert!((1..COUNT as u64).contains(&carried_out), "{carriage:?}: {carried_out} at once");
+        let (mut told, mut batch) = (String::new(), 1);
+        for _ in 0..5_000 {
+            if ids_of(&told).last() == Some(&(COUNT as u64 + 99)) {
+                break;
+            }
+            node.counters();
+            told += &session.read(&mut node, batch);
+            batch += 1;
+        }
+        let after = node.counters();
+        assert_eq!(after.commands - before.commands, COUNT as u64, "{carriage:?}");
+        let (steps, peak) = (after.work - before.work, after.work_per_turn_peak);
+        assert!(steps > 1_000_000, "{carriage:?}: {steps} steps are no test");
+        assert!(peak <= STEPS_OF_A_TURN, "{carriage:?}: {peak} steps in a turn");
+    }
+}
+
 #[test]
 fn a_key_for_one_websocket_is_used_up_also_where_the_clock_is_set_back() {
     let config = "[[applications]]\nid = \"meters\"\n\
@@ -507,6 +549,102 @@ fn a_key_for_one_websocket_is_used_up_also_where_the_clock_is_set_back() {
     node.clocks.skew -= Duration::from_secs(300);
     let again = ask(&mut node, &open);
     assert!(again.starts_with("HTTP/1.1 401 "), "{again}");
+}
+
+/// A session that attaches devices, and what it was told of them.
+struct Gateway {
+    link: u32,
+    told: String,
+}
+
+impl Gateway {
+    fn open(node: &mut Node, shard: usize) -> Self {
+        let link = node.network.borrow_mut().connect(shard);
+        node.send(link, HANDSHAKE);
+        Self { link, told: String::new() }
+    }
+
+    fn say(&self, node: &mut Node, verb: &str, device: usize) {
+        let key = match verb {
+            "attach" => r#","authorization":"Bearer device-key-0123456789""#,
+            _ => "",
+        };
+        let text = format!(r#"{{"type":"{verb}","device":"meters/d{device}"{key}}}"#);
+        node.send(self.link, &frame(&text));
+    }
+
+    /// The devices that it has, by what it was told.
+    fn devices(&self) -> BTreeSet<String> {
+        let mut devices = BTreeMap::new();
+        for event in self.told.split(r#"{"type":""#).skip(1) {
+            let device = event.split(r#""device":"meters/"#).nth(1);
+            let device = device.and_then(|rest| rest.split('"').next());
+            let is_attached = match event.split('"').next() {
+                Some("attached") => true,
+                Some("detached") => false,
+                _ => continue,
+            };
+            devices.insert(device.expect("a name").to_owned(), is_attached);
+        }
+        devices.into_iter().filter(|(_, has)| *has).map(|(device, _)| device).collect()
+    }
+}
+
+/// The devices that are attached as an application is told.
+fn devices_listed(node: &mut Node) -> BTreeSet<String> {
+    let link = node.connect();
+    node.send(
+        link,
+        b"GET /v1/devices?application=meters&limit=100 HTTP/1.1\r\nHost: localhost\r\n\
+          Authorization: Bearer application-key-0123\r\n\r\n",
+    );
+    node.turns(8);
+    let answer = node.receive(link);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let names = answer.split(r#""device":""#).skip(1);
+    names.filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect()
+}
+
+/// Sessions on three shards attach and detach the same devices; shards have their turns in any order. In the end each device
+/// is where its home says.
+fn check_takeovers(seed: u64) {
+    const SHARDS: usize = 3;
+    const DEVICES: usize = 3;
+    let config = "[[applications]]\nid = \"meters\"\n\
+                  [[applications.keys]]\nid = \"d\"\nkey = \"device-key-0123456789\"\nroles = [\"device\"]\n\
+                  [[applications.keys]]\nid = \"a\"\nkey = \"application-key-0123\"\nroles = [\"application\"]\n";
+    let mut node = Node::start(SHARDS, config);
+    let mut random = Random::new(seed);
+    let mut gateways: Vec<Gateway> =
+        (0..4).map(|number| Gateway::open(&mut node, number % SHARDS)).collect();
+    node.turns(4);
+    for _ in 0..80 {
+        let number = random.below(gateways.len());
+        match random.below(16) {
+            0..5 => gateways[number].say(&mut node, "attach", random.below(DEVICES)),
+            5..8 => gateways[number].say(&mut node, "detach", random.below(DEVICES)),
+            8 if random.one_in(4) => {
+                node.network.borrow_mut().drop_link(gateways[number].link);
+                gateways[number] = Gateway::open(&mut node, random.below(SHARDS));
+            }
+            _ => drop(node.0.turn(random.below(SHARDS))),
+        }
+    }
+    for _ in 0..40 {
+        node.turn();
+        gateways.iter_mut().for_each(|it| it.told += &node.receive(it.link));
+    }
+    let listed = devices_listed(&mut node);
+    let mut had: Vec<String> = gateways.iter().flat_map(Gateway::devices).collect();
+    had.sort();
+    let listed: Vec<String> = listed.into_iter().collect();
+    assert_eq!(had, listed, "what sessions have, and what is listed, with seed {seed}");
+    assert_eq!(node.counters().devices as usize, listed.len(), "with seed {seed}");
+}
+
+#[test]
+fn takeovers_in_any_order_leave_each_device_where_its_home_says() {
+    (0..400).for_each(check_takeovers);
 }
 
 #[test]

@@ -22,6 +22,7 @@ use crate::connection::{Connection, State};
 use crate::payloads::check_payload;
 use crate::requests::Caller;
 use crate::shard::Shard;
+use crate::turn_budget::STEPS_OF_A_COMMAND;
 
 /// A WebSocket for one device.
 #[derive(Debug)]
@@ -141,7 +142,8 @@ impl<I: Io> Shard<I> {
         let len = bytes.len();
         let mut input = Unread::new(bytes);
         let mut is_all = false;
-        while self.has_room(socket) {
+        while self.has_room(socket) && !self.has_worked_enough() {
+            self.note_work(STEPS_OF_A_COMMAND);
             let Some(heard) = self.next_request(socket, &mut input) else {
                 is_all = true;
                 break;

@@ -1,8 +1,8 @@
 //! What one connection may send and leave unread: nothing of it may take the server's stack, its memory, or the
 //! turn of others.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use crate::node::Node;
@@ -57,6 +57,37 @@ fn pipelined_requests_are_answered_in_order_however_many() {
             assert_eq!(read_answer(&mut reader), (200, number.to_string()));
         }
         writing.join().expect("no panic").expect("open");
+    }
+}
+
+#[test]
+fn who_sends_nothing_more_is_answered_all_that_was_asked() {
+    const COUNT: usize = 3_000;
+    for shards in [1, 2] {
+        let node = Node::start(&format!("[engine]\nshards = {shards}"));
+        // What the shard answers itself, and what the API does.
+        let health = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(COUNT);
+        for (text, is_ping) in [(pings(COUNT), true), (health, false)] {
+            let stream = connect(&node);
+            let mut writer = stream.try_clone().expect("open");
+            let writing = std::thread::spawn(move || {
+                writer.write_all(text.as_bytes()).expect("open");
+                writer.shutdown(Shutdown::Write).expect("open");
+            });
+            let mut reader = BufReader::new(stream);
+            for number in 0..COUNT {
+                let (status, body) = read_answer(&mut reader);
+                assert_eq!(status, 200);
+                assert!(!is_ping || body == number.to_string(), "{body} is no answer to {number}");
+            }
+            assert_eq!(reader.read(&mut [0]).expect("open"), 0, "the server ends it then");
+            writing.join().expect("no panic");
+        }
+        // Of a request that is not whole nothing is to be answered.
+        let mut stream = connect(&node);
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost").expect("open");
+        stream.shutdown(Shutdown::Write).expect("open");
+        assert_eq!(stream.read(&mut [0]).expect("open"), 0);
     }
 }
 

@@ -211,6 +211,11 @@ impl Batch {
         self.body.len()
     }
 
+    /// Where in the body the next command begins: what is before it was taken.
+    pub fn taken_bytes(&self) -> usize {
+        self.places.get(self.next).map_or(self.body.len(), |place| place.start)
+    }
+
     /// Decodes the next command without taking it.
     pub fn peek(&self, limits: &Limits) -> Option<Decoded> {
         let place = self.places.get(self.next)?.clone();

@@ -29,6 +29,17 @@ pub enum Message<'a> {
     Close(Option<(u16, &'a str)>),
 }
 
+impl Message<'_> {
+    /// Bytes of its payload.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(bytes) | Self::Ping(bytes) | Self::Pong(bytes) => bytes.len(),
+            Self::Close(reason) => reason.map_or(0, |(_, text)| 2 + text.len()),
+        }
+    }
+}
+
 /// Received bytes, and how many of them were taken.
 #[derive(Debug)]
 pub struct Unread<'b> {
