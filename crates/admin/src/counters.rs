@@ -158,6 +158,14 @@ counters! {
     http_requests counter;
     /// The most bytes of answers that ever waited for one connection of the shard.
     answers_bytes_peak gauge;
+    /// Operations that go through the topics of patterns now, a part in each turn.
+    operations_pending gauge;
+    /// Messages of the hub for other shards that leave at the end of this turn.
+    hub_mail gauge;
+    /// Messages for other shards that wait now because mailboxes are full.
+    mail_waiting gauge;
+    /// Pages of histories that are awaited from the store now.
+    store_reads gauge;
     /// Commands that sessions had carried out or refused.
     commands counter;
     /// Connections whose input waits: for others' turns, or until earlier answers are taken.

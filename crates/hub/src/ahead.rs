@@ -13,7 +13,9 @@ use crate::encoder::Encoder;
 use crate::hub::Hub;
 use crate::index::{SessionIndex, TopicIndex};
 use crate::mail::HubMail;
-use crate::replay::{Announce, ReplayGap, ReplayTopic};
+use crate::operations::Operation;
+use crate::replay::{Announce, Replay, ReplayGap, ReplayTopic};
+use crate::topic::TopicTable;
 
 /// Sessions that wait, by the topic that they are ahead in, each with where it stands there.
 #[derive(Debug, Default)]
@@ -23,6 +25,8 @@ pub(crate) struct Ahead {
     waited: HashMap<TopicIndex, Vec<Waiting>, RandomState>,
     /// The topics whose homes were asked, by the number of the question, with those who wait for the answer.
     asked: HashMap<u64, (TopicIndex, Vec<Waiting>), RandomState>,
+    /// The numbers of the questions since the last tick, by topic.
+    questions: HashMap<TopicIndex, u64, RandomState>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -37,21 +41,29 @@ impl Ahead {
     }
 }
 
+/// Up to where a session has a topic, if that is further than this shard does.
+fn ahead_through(
+    topics: &TopicTable,
+    done: &HashMap<TopicIndex, Sequence, RandomState>,
+    topic: TopicIndex,
+) -> Option<Sequence> {
+    let through = *done.get(&topic)?;
+    topics.get(topic).is_some_and(|topic| topic.head < through).then_some(through)
+}
+
 impl<E: Encoder> Hub<E> {
     /// Parks a session that has more of one of its topics than this shard; answers whether it did.
     pub(crate) fn park_if_ahead(&mut self, index: SessionIndex) -> bool {
         let Some(replay) = self.sessions.at_mut(index).replay.as_deref_mut() else { return false };
-        if !replay.is_ahead {
-            return false;
-        }
-        let topics = &self.topics;
-        let mut done = replay.done.iter();
-        let ahead =
-            done.find(|(topic, through)| topics.get(**topic).is_some_and(|t| t.head < **through));
-        let Some((&topic, &through)) = ahead else {
-            (replay.is_ahead, replay.is_parked) = (false, false);
+        let Replay { ahead, done, .. } = replay;
+        let is_behind = |topic: &TopicIndex| ahead_through(&self.topics, done, *topic).is_none();
+        // What this shard has by now it has for good.
+        while ahead.pop_if(|topic| is_behind(topic)).is_some() {}
+        let Some(&topic) = ahead.last() else {
+            replay.is_parked = false;
             return false;
         };
+        let through = done[&topic];
         if !replay.is_parked {
             replay.is_parked = true;
             let waiting = Waiting { session: index, through };
@@ -83,8 +95,9 @@ impl<E: Encoder> Hub<E> {
     pub fn handle_tick(&mut self) {
         let next = std::mem::take(&mut self.ahead.waiting);
         let waited = std::mem::replace(&mut self.ahead.waited, next);
-        let mut wanted: HashMap<TopicIndex, Vec<Waiting>, RandomState> = HashMap::default();
+        self.ahead.questions.clear();
         for Waiting { session, .. } in waited.into_values().flatten() {
+            self.note_work(1);
             if is_planted(Fault::SilentBeyondTheHead) {
                 self.set_back(session);
                 continue;
@@ -93,28 +106,53 @@ impl<E: Encoder> Hub<E> {
                 let there = self.sessions.in_place_of(session);
                 there.into_iter().for_each(|other| self.set_back(other));
             }
-            let known = self.sessions.get(session);
-            let Some(replay) = known.and_then(|known| known.replay.as_deref()) else { continue };
-            // All that it is ahead in, not only what it waits for.
-            for (&topic, &through) in &replay.done {
-                if self.topics.get(topic).is_some_and(|topic| topic.head < through) {
-                    wanted.entry(topic).or_default().push(Waiting { session, through });
-                }
-            }
+            self.begin_operation(Operation::AskHomes(session, 0));
+        }
+    }
+
+    /// Asks the homes of all topics that a session is ahead in, not only of that for which it waits; `asked` of them were.
+    /// Answers whether that is all, or the session went.
+    pub(crate) fn go_on_asking_homes(
+        &mut self,
+        session: SessionIndex,
+        asked: &mut usize,
+        steps: &mut usize,
+    ) -> bool {
+        let known = self.sessions.get(session).and_then(|known| known.replay.as_deref());
+        let Some(replay) = known else { return true };
+        let rest = replay.ahead.get(*asked..).unwrap_or_default();
+        let count = rest.len().min(*steps);
+        let find =
+            |topic: &TopicIndex| Some((*topic, ahead_through(&self.topics, &replay.done, *topic)?));
+        let found: Vec<(TopicIndex, Sequence)> = rest[..count].iter().filter_map(find).collect();
+        let is_done = count == rest.len();
+        (*asked, *steps) = (*asked + count, *steps - count);
+        self.note_work(count);
+        for (topic, through) in found {
+            self.ask_home(topic, Waiting { session, through });
+        }
+        if is_done {
             self.unpark(session);
         }
-        for (index, sessions) in wanted {
-            let name = self.topics.at(index).name.clone();
-            if self.is_home_of(&name) {
-                self.end_waiting(index, sessions);
-                continue;
-            }
-            self.follows += 1;
-            let serial = self.follows;
-            let home = self.home_of(&name);
-            self.mail.push_back((home, HubMail::Follow { topic: name, serial }));
-            self.ahead.asked.insert(serial, (index, sessions));
+        is_done
+    }
+
+    /// Asks a topic's home whether it has more of it than this shard, once in a tick for all who wait.
+    fn ask_home(&mut self, topic: TopicIndex, waiting: Waiting) {
+        let name = self.topics.at(topic).name.clone();
+        if self.is_home_of(&name) {
+            return self.end_waiting(topic, vec![waiting]);
         }
+        let question = self.ahead.questions.get(&topic);
+        if let Some((_, sessions)) = question.and_then(|it| self.ahead.asked.get_mut(it)) {
+            return sessions.push(waiting);
+        }
+        self.follows += 1;
+        let serial = self.follows;
+        let home = self.home_of(&name);
+        self.mail.push_back((home, HubMail::Follow { topic: name, serial }));
+        self.ahead.questions.insert(topic, serial);
+        self.ahead.asked.insert(serial, (topic, vec![waiting]));
     }
 
     /// Hears that everything is here that a topic's home had when it was asked.

@@ -6,7 +6,8 @@ use model::Selector;
 use crate::encoder::Encoder;
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, TopicIndex};
-use crate::walk::{Errand, Walk};
+use crate::operations::Operation;
+use crate::walk::Walk;
 
 /// How far an audience was let read the topics that its patterns select.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl<E: Encoder> Hub<E> {
         if !patterns.is_empty() {
             let attaching = Attaching { walk: Walk::of(patterns), is_awaited: false };
             self.attaching.insert(audience, attaching);
-            self.begin_errand(Errand::Attach(audience));
+            self.begin_operation(Operation::Attach(audience));
         }
     }
 
@@ -59,7 +60,7 @@ impl<E: Encoder> Hub<E> {
             self.audiences.remove(audience);
         } else {
             self.detaching.insert(audience, Walk::of(&patterns));
-            self.begin_errand(Errand::Detach(audience));
+            self.begin_operation(Operation::Detach(audience));
         }
     }
 

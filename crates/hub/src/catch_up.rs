@@ -55,17 +55,18 @@ pub(crate) struct Lag {
 const CATCH_UP_BYTES: usize = 64 << 10;
 /// Deliveries looked at for one session in one go.
 pub(crate) const WALK_MAX: u64 = 4_096;
+/// The same where a filter decides about each: that takes longer.
+const FILTERED_WALK_MAX: u64 = 256;
 
 impl<E: Encoder> Hub<E> {
-    /// Gathers what a session that is behind has to get next, with marks. Answers how many recent deliveries were looked
-    /// at one topic after the other.
-    pub(crate) fn catch_up(&mut self, index: SessionIndex, allowance: Allowance) -> usize {
+    /// Gathers what a session that is behind has to get next, with marks.
+    pub(crate) fn catch_up(&mut self, index: SessionIndex, allowance: Allowance) {
         if self.sessions.at(index).is_in_step() {
-            return 0;
+            return;
         }
         self.rewind_if_lapped(index);
         if self.sessions.at(index).must_wait() {
-            return 0;
+            return;
         }
         self.take_turns(index, allowance);
         let (mut out, mut marks) = self.flush.take_buffers();
@@ -90,9 +91,7 @@ impl<E: Encoder> Hub<E> {
             self.read_deliveries(session, budget, &mut builder, &told);
         }
         builder.finish();
-        let steps = builder.steps;
         self.flush.put_buffers(out, marks);
-        steps
     }
 
     /// Tells a publication by itself, or the first piece of it if it is large.
@@ -154,8 +153,18 @@ impl<E: Encoder> Hub<E> {
         let Some(Lag { priority, .. }) = lags.first().copied() else { return true };
         let Some(first) = lags.iter().map(|lag| lag.cursor).min() else { return true };
         let bound = lags.iter().map(|lag| lag.bound).max().unwrap_or(first);
-        let numbers = self.numbers_from_topics(lags, first, bound);
-        let last = if numbers.is_some() { bound } else { bound.min(first + WALK_MAX) };
+        let walk_max = match lags.iter().any(|lag| self.has_filter(lag.audience)) {
+            true => FILTERED_WALK_MAX,
+            false => WALK_MAX,
+        };
+        let numbers = self.numbers_from_topics(lags, first, bound, walk_max as usize);
+        let last = match &numbers {
+            Some(numbers) if numbers.len() as u64 == walk_max => {
+                numbers.last().map_or(bound, |it| *it)
+            }
+            Some(_) => bound,
+            None => bound.min(first + walk_max),
+        };
         let walk = || -> Box<dyn Iterator<Item = u64> + '_> {
             match &numbers {
                 Some(numbers) => Box::new(numbers.iter().copied()),
@@ -254,9 +263,15 @@ impl<E: Encoder> Hub<E> {
         true
     }
 
-    /// The numbers of the deliveries that concern a session with few topics, asked of the topics
-    /// themselves, or `None` where walking all recent deliveries is better or necessary.
-    fn numbers_from_topics(&self, lags: &[Lag], first: u64, last: u64) -> Option<Vec<u64>> {
+    /// The numbers of the first deliveries, at most so many, that concern a session with few topics, asked of the
+    /// topics themselves, or `None` where walking all recent deliveries is better or necessary.
+    fn numbers_from_topics(
+        &self,
+        lags: &[Lag],
+        first: u64,
+        last: u64,
+        count_max: usize,
+    ) -> Option<Vec<u64>> {
         const SHORT_WALK: u64 = 256;
         const FEW_TOPICS: usize = 16;
         let is_renewed = lags.iter().any(|lag| self.has_renewed_after(lag.cursor));
@@ -278,14 +293,22 @@ impl<E: Encoder> Hub<E> {
                 if !history.reaches_back_to(lag.cursor) {
                     return None;
                 }
-                numbers.extend(history.deliveries_after(lag.cursor).filter(|n| *n <= lag.bound));
+                let lacking = history.deliveries_after(lag.cursor).take_while(|n| *n <= lag.bound);
+                // What was taken over from a topic's home has the number of some delivery before.
+                let mut before = lag.cursor;
+                let is_new = |number: &u64| {
+                    std::mem::replace(&mut before, *number) != *number
+                        || is_planted(Fault::DeliveryComesTwice)
+                };
+                numbers.extend(lacking.filter(is_new).take(count_max));
             }
         }
         numbers.sort_unstable();
-        // What was taken over from a topic's home has the number of some delivery before.
         if !is_planted(Fault::DeliveryComesTwice) {
             numbers.dedup();
         }
+        self.note_work(numbers.len());
+        numbers.truncate(count_max);
         Some(numbers)
     }
 

@@ -4,20 +4,21 @@
 use std::collections::{HashSet, VecDeque};
 
 use model::{
-    AckLevel, CommandId, Event, GapReason, Position, Publication, RandomState, Resume, Selector,
-    Sequence, Start, Subscribed, SubscribedTopic, TopicName,
+    AckLevel, CommandId, Event, GapReason, Position, RandomState, Resume, Selector, Sequence,
+    Start, Subscribed, SubscribedTopic, TopicName,
 };
 
 use crate::encoder::{Encoder, Progress};
 use crate::history::History;
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
+use crate::operations::Operation;
 use crate::replay::{Announce, InOrder, ReplayGap, ReplayTopic};
 use crate::session::Membership;
 use crate::subscribe::PendingJoin;
 use crate::todo::Todo;
 use crate::topic::Topic;
-use crate::walk::{Errand, Walk};
+use crate::walk::Walk;
 
 /// What one `subscribe` asked for, to be answered when the audience's topics are known.
 #[derive(Debug)]
@@ -69,7 +70,8 @@ pub(crate) struct Grant {
     /// Whether topics of which there is nothing to read are added too: older deliveries will be read, in which they
     /// must not come twice.
     adds_all: bool,
-    is_any_ahead: bool,
+    /// Topics in which the session has more than this shard.
+    ahead: Vec<TopicIndex>,
     /// Whether the session has everything that was published when this began.
     is_whole: bool,
     has_gap: bool,
@@ -96,7 +98,9 @@ impl Grant {
     fn note(&mut self, wanted: &ReplayTopic, head: Sequence) {
         self.has_gap |= wanted.gap.is_some();
         self.is_whole &= wanted.after == head && wanted.gap.is_none();
-        self.is_any_ahead |= wanted.after > head;
+        if wanted.after > head {
+            self.ahead.push(wanted.topic);
+        }
     }
 }
 
@@ -119,7 +123,7 @@ impl<E: Encoder> Hub<E> {
         self.release(std::mem::take(&mut join.left));
         join.since.get_or_insert(self.deliveries.newest());
         self.joins.entry(audience).or_default().insert(session, join);
-        self.begin_errand(Errand::Grant(audience, session));
+        self.begin_operation(Operation::Grant(audience, session));
     }
 
     /// Answers whether all that a session asked for is granted, or it went.
@@ -183,7 +187,7 @@ impl<E: Encoder> Hub<E> {
             names: HashSet::default(),
             told: Vec::new(),
             added: Todo::default(),
-            is_any_ahead: false,
+            ahead: Vec::new(),
             is_whole: true,
             has_gap: false,
             begun_ms: self.now.unix_ms,
@@ -242,17 +246,17 @@ impl<E: Encoder> Hub<E> {
     /// Answers a `subscribe`, and has its topics read.
     fn finish_grant(&mut self, session: SessionIndex, wish: Wish, grant: Grant) {
         let Wish { id, selectors, is_resumable, .. } = wish;
-        let Grant { told, added, in_order, begun_ms, is_whole, has_gap, .. } = grant;
+        let Grant { told, added, in_order, begun_ms, is_whole, has_gap, ahead, .. } = grant;
         if !added.is_empty() {
             let known = self.sessions.at_mut(session);
             let is_first = known.replay.is_none();
             let replay = known.replay.get_or_insert_default();
-            replay.is_ahead |= grant.is_any_ahead;
+            replay.ahead.extend(ahead);
             if is_first {
                 replay.in_order = in_order;
             }
             if replay.add(added) {
-                self.begin_errand(Errand::Add(session));
+                self.begin_operation(Operation::Add(session));
             }
         }
         let progress = match (is_resumable && !has_gap, is_whole) {
@@ -414,8 +418,7 @@ impl<E: Encoder> Hub<E> {
         kept_after: Sequence,
     ) -> Result<Sequence, GapReason> {
         let Some(history) = topic.history.as_deref() else { return Ok(kept_after) };
-        let is_wanted = |kept: &&Publication| kept.unix_ms() >= unix_ms;
-        let Some(first) = history.iter().find(is_wanted) else { return Ok(topic.head) };
+        let Some(first) = history.first_since(unix_ms) else { return Ok(topic.head) };
         let after = first.sequence().back(1);
         let is_oldest = history.oldest().is_some_and(|it| it.sequence() == first.sequence());
         let policy = self.policy(topic.policy);

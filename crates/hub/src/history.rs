@@ -116,6 +116,12 @@ impl History {
         self.kept.iter().map(|kept| &kept.publication)
     }
 
+    /// The first of the kept publications that is not older than a moment: the times of a topic only grow.
+    pub(crate) fn first_since(&self, unix_ms: u64) -> Option<&Publication> {
+        let at = self.kept.partition_point(|kept| kept.publication.unix_ms() < unix_ms);
+        self.kept.get(at).map(|kept| &kept.publication)
+    }
+
     /// The kept publications after `sequence`, oldest first.
     pub(crate) fn after(&self, sequence: Sequence) -> impl Iterator<Item = &Publication> {
         let from = self.kept.partition_point(|kept| kept.publication.sequence() <= sequence);

@@ -12,8 +12,9 @@ use crate::history::History;
 use crate::hub::Hub;
 use crate::index::{ShardIndex, Slot, TopicIndex};
 use crate::mail::{HubMail, TopicNumber, TopicState};
+use crate::operations::Operation;
 use crate::topic::{Follower, Topic};
-use crate::walk::{Errand, Walk};
+use crate::walk::Walk;
 
 /// A follower whose mailbox was full, and the last sequence that it got.
 #[derive(Clone, Copy, Debug)]
@@ -193,7 +194,7 @@ impl<E: Encoder> Hub<E> {
         self.remote_interests.insert(&selector, from);
         let introducing = Introducing { walk: Walk::of(&[&selector]), serial };
         self.introducing.insert((from, selector.clone()), introducing);
-        self.begin_errand(Errand::Introduce(from, selector));
+        self.begin_operation(Operation::Introduce(from, selector));
     }
 
     fn handle_unfollow_selector(&mut self, from: ShardIndex, selector: Selector) {

@@ -20,6 +20,7 @@ use crate::history::History;
 use crate::home::{Introducing, Lapped};
 use crate::index::{AudienceIndex, SessionIndex, ShardIndex, TopicIndex, home_shard};
 use crate::mail::HubMail;
+use crate::operations::PendingOperations;
 use crate::options::OptionsTable;
 use crate::page::PageWanted;
 use crate::reader::Interest;
@@ -30,7 +31,7 @@ use crate::subscribe::Joins;
 use crate::throttle::Throttle;
 use crate::timers::Timers;
 use crate::topic::{EpochIndex, PolicyIndex, Topic, TopicTable};
-use crate::walk::{Errands, Walk};
+use crate::walk::Walk;
 
 /// What a hub is told at its start.
 #[derive(Clone, Debug)]
@@ -70,6 +71,10 @@ pub struct Counters {
     pub recent_bytes: u64,
     /// Sessions that take nothing now.
     pub stalled_sessions: u64,
+    /// Operations that go through the topics of patterns, and go on in later turns.
+    pub operations_pending: u64,
+    /// Messages for other shards that the caller did not take yet.
+    pub mail: u64,
     /// Memberships of sessions in audiences now.
     pub subscriptions: u64,
     /// Publications handed to this shard's readers, once each however many read.
@@ -147,7 +152,7 @@ pub struct Hub<E: Encoder> {
     pub(crate) detaching: HashMap<AudienceIndex, Walk, RandomState>,
     /// Other shards that are being told of the topics at home here that a pattern of theirs selects.
     pub(crate) introducing: HashMap<(ShardIndex, Selector), Introducing, RandomState>,
-    pub(crate) errands: Errands,
+    pub(crate) operations: PendingOperations,
     /// Shards that asked for topics at home here before those were live.
     pub(crate) askers: HashMap<TopicIndex, Vec<(ShardIndex, u64)>, RandomState>,
     pub(crate) lapped: Vec<Lapped>,
@@ -204,7 +209,7 @@ impl<E: Encoder> Hub<E> {
             attaching: HashMap::default(),
             detaching: HashMap::default(),
             introducing: HashMap::default(),
-            errands: Errands::new(steps_per_turn),
+            operations: PendingOperations::new(steps_per_turn),
             askers: HashMap::default(),
             lapped: Vec::new(),
             follows: 0,
@@ -433,6 +438,19 @@ impl<E: Encoder> Hub<E> {
         Some((position, oldest))
     }
 
+    /// The sequence after which memory holds what was published to a topic since a moment.
+    pub fn sequence_before(&self, topic: &TopicName, unix_ms: u64) -> Sequence {
+        let known = self.topics.find(topic.as_str()).and_then(|index| self.topics.get(index));
+        let Some(history) = known.and_then(|topic| topic.history.as_deref()) else {
+            return Sequence::START;
+        };
+        match (history.first_since(unix_ms), history.newest()) {
+            (Some(first), _) => first.sequence().back(1),
+            (None, Some(newest)) => newest.sequence(),
+            (None, None) => Sequence::START,
+        }
+    }
+
     /// What memory holds of a topic after `sequence`, oldest first.
     pub fn history(
         &self,
@@ -497,6 +515,8 @@ impl<E: Encoder> Hub<E> {
             history_bytes: self.topics.history_bytes(),
             recent_bytes: self.deliveries.bytes() as u64,
             stalled_sessions: self.stalled.len() as u64,
+            operations_pending: self.operations.len() as u64,
+            mail: self.mail.len() as u64,
             ..self.counters
         }
     }

@@ -28,6 +28,7 @@ mod hub;
 mod index;
 mod lag;
 mod mail;
+mod operations;
 mod options;
 mod overlap;
 mod page;

@@ -27,8 +27,8 @@ pub(crate) struct Replay {
     pub done: HashMap<TopicIndex, Sequence, RandomState>,
     /// The newest delivery when the last topic was read: what is older may be in `done`.
     pub done_at: u64,
-    /// Some position in it may be ahead of this shard.
-    pub is_ahead: bool,
+    /// Topics in which some position in it may be ahead of this shard.
+    pub ahead: Vec<TopicIndex>,
     /// Topics are about to be taken from the session: of these nothing more is told.
     pub is_losing_topics: bool,
     /// It waits until this shard has what it took already.

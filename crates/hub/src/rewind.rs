@@ -13,10 +13,11 @@ use crate::encoder::Encoder;
 use crate::history::{History, Place};
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
+use crate::operations::Operation;
 use crate::replay::{Announce, Replay, ReplayGap, ReplayTopic};
 use crate::session::Session;
 use crate::throttle::Allowance;
-use crate::walk::{Errand, Walk};
+use crate::walk::Walk;
 
 /// How far a session's topics were looked for, of one audience.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ impl<E: Encoder> Hub<E> {
         let replay = self.sessions.at_mut(index).replay.get_or_insert_default();
         replay.rewinding.push(rewinding);
         if goes_on {
-            self.begin_errand(Errand::Rewind(audience, index));
+            self.begin_operation(Operation::Rewind(audience, index));
         }
     }
 

@@ -37,8 +37,8 @@ pub(crate) enum PartOf {
 
 /// So many bytes, made for one session and sent, cost about as much time as a small send.
 const BYTES_OF_A_SEND: usize = 8 << 10;
-/// So many recent deliveries, looked at for one session, likewise.
-const STEPS_OF_A_SEND: usize = 1_024;
+/// The same of steps: what a session catches up with is looked for.
+const STEPS_OF_A_SEND: u64 = 64;
 
 impl<E: Encoder> Hub<E> {
     pub(crate) fn block(&mut self, member: SessionIndex) {
@@ -51,14 +51,24 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Serves one session by itself, everything in one send; answers what it cost: 1 for a small send,
-    /// more for a larger one.
+    /// more for a larger one, or where much is looked at before.
     pub(crate) fn serve(&mut self, index: SessionIndex, outlet: &mut impl Outlet) -> usize {
-        let Some(session) = self.sessions.get_mut(index) else { return 1 };
+        let before = self.work();
+        let bytes = self.serve_all(index, outlet);
+        let steps = self.work() - before;
+        1 + bytes / BYTES_OF_A_SEND + (steps / STEPS_OF_A_SEND) as usize
+    }
+
+    /// The same; answers how many bytes it was.
+    fn serve_all(&mut self, index: SessionIndex, outlet: &mut impl Outlet) -> usize {
+        let Some(session) = self.sessions.get_mut(index) else { return 0 };
         session.is_queued = false;
+        let memberships = session.memberships.len();
         if session.is_blocked {
             // Its audiences must not wait for it; `handle_writable` queues it again.
             self.step_out_everywhere(index);
-            return 1;
+            self.note_work(memberships);
+            return 0;
         }
         let allowance = match &mut session.throttle {
             Some(throttle) => throttle.allowance(self.now.elapsed),
@@ -67,6 +77,7 @@ impl<E: Encoder> Hub<E> {
         let rests = session.rests();
         let transfers = session.outgoing.as_ref().map_or(0, |outgoing| outgoing.transfers.len());
         let delivered_before = self.counters.delivered;
+        self.note_work(memberships);
         self.tell_lag(index);
         self.flush.scratch.clear();
         self.flush.parts.clear();
@@ -81,10 +92,9 @@ impl<E: Encoder> Hub<E> {
         if !rests {
             self.gather_next_piece(index);
         }
-        let steps = match !rests && transfers < TRANSFERS_MAX {
-            true => self.catch_up(index, allowance),
-            false => 0,
-        };
+        if !rests && transfers < TRANSFERS_MAX {
+            self.catch_up(index, allowance);
+        }
         let (link, whole) = (self.sessions.at(index).link, self.flush.scratch.len());
         let sent = match whole {
             0 => Sent::Taken(0),
@@ -102,7 +112,7 @@ impl<E: Encoder> Hub<E> {
         if !rests && (messages > 0 || whole > own_bytes) {
             self.charge(index, whole - own_bytes, messages as usize);
         }
-        1 + whole / BYTES_OF_A_SEND + steps / STEPS_OF_A_SEND
+        whole
     }
 
     /// Lets a session rest that was sent as much as it may be.

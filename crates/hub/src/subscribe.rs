@@ -93,6 +93,9 @@ impl<E: Encoder> Hub<E> {
         self.check_count(session, &wanted.selectors)?;
         self.check_options(session, &wanted.options)?;
         let overlapping = self.overlapping(session, &wanted.selectors)?;
+        if !overlapping.is_empty() || wanted.selectors.iter().any(Selector::has_wildcard) {
+            self.check_operations()?;
+        }
         let mut luggage = self.pack_all(session, overlapping);
         luggage.selectors.extend(wanted.selectors.iter().cloned());
         let Subscribe { selectors, start, positions, options, .. } = &mut wanted;

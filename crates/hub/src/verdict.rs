@@ -117,6 +117,9 @@ impl<E: Encoder> Hub<E> {
     ) -> bool {
         let known = self.options.at(self.audiences.at(audience).key.options);
         let Some(filter) = &known.filter else { return true };
+        /// What a filter costs, about, beside looking at a delivery.
+        const STEPS_OF_A_FILTER: usize = 16;
+        self.note_work(STEPS_OF_A_FILTER);
         self.encoder.accepts(filter, &self.topics.at(topic).name, publication)
     }
 

@@ -1,15 +1,11 @@
-//! Going through the topics that patterns select: a piece in each turn, however many there are.
-//!
-//! Whoever has to look at all of them leaves an [`Errand`]. The errands of a shard share
-//! `attached_per_turn` names in each turn, and take turns among each other.
-
-use std::collections::VecDeque;
+//! Going through the topics that patterns select: a piece in each turn, however many there are. What has to look at all
+//! of them is a pending operation, `operations.rs`.
 
 use model::{Selector, TopicName};
 
 use crate::encoder::Encoder;
 use crate::hub::Hub;
-use crate::index::{AudienceIndex, SessionIndex, ShardIndex, TopicIndex};
+use crate::index::TopicIndex;
 use crate::selector_tree::SelectorTree;
 
 /// Several patterns, looked for in one pass over the names.
@@ -83,31 +79,6 @@ impl Walk {
     }
 }
 
-/// What takes more than one turn.
-#[derive(Debug)]
-pub(crate) enum Errand {
-    /// Lets an audience read what its patterns select.
-    Attach(AudienceIndex),
-    /// Takes an audience that is closed out of what its patterns select.
-    Detach(AudienceIndex),
-    /// Grants what a session asked for that is to be in an audience.
-    Grant(AudienceIndex, SessionIndex),
-    /// Puts what a session is to read afresh behind what it reads already.
-    Add(SessionIndex),
-    /// Has a session that fell off the recent deliveries read an audience's topics afresh.
-    Rewind(AudienceIndex, SessionIndex),
-    /// Tells another shard of the topics at home here that its pattern selects.
-    Introduce(ShardIndex, Selector),
-}
-
-/// The errands of a shard.
-#[derive(Debug, Default)]
-pub(crate) struct Errands {
-    queue: VecDeque<Errand>,
-    /// Names that may still be looked at in this turn.
-    steps: usize,
-}
-
 impl<E: Encoder> Hub<E> {
     /// Finds the next topics of a walk, as far as `steps` go; answers whether these are all.
     pub(crate) fn find_next(
@@ -163,54 +134,5 @@ impl<E: Encoder> Hub<E> {
             self.find_next(&mut Walk::of(patterns), &mut { usize::MAX }, &mut found);
         }
         found
-    }
-
-    /// Begins an errand: most are done at once. One that takes longer leaves others of this turn a part of it.
-    pub(crate) fn begin_errand(&mut self, errand: Errand) {
-        let share = self.errands.steps.div_ceil(2);
-        self.run_errand(errand, share);
-    }
-
-    /// Goes on with the errands for one turn; answers whether there is more to do.
-    pub(crate) fn run_errands(&mut self) -> bool {
-        const PARTS: usize = 8;
-        self.errands.steps = self.settings.limits.attached_per_turn.max(1);
-        let share = self.errands.steps.div_ceil(PARTS);
-        while self.errands.steps > 0
-            && let Some(errand) = self.errands.queue.pop_front()
-        {
-            self.run_errand(errand, share);
-        }
-        !self.errands.queue.is_empty()
-    }
-
-    fn run_errand(&mut self, errand: Errand, share: usize) {
-        let share = share.min(self.errands.steps);
-        let mut steps = share;
-        // It may begin others.
-        self.errands.steps -= share;
-        let is_done = match &errand {
-            Errand::Attach(audience) => self.go_on_attaching(*audience, &mut steps),
-            Errand::Detach(audience) => self.go_on_detaching(*audience, &mut steps),
-            Errand::Grant(audience, session) => {
-                self.go_on_granting(*audience, *session, &mut steps)
-            }
-            Errand::Add(session) => self.go_on_adding(*session, &mut steps),
-            Errand::Rewind(audience, session) => {
-                self.go_on_rewinding(*audience, *session, &mut steps)
-            }
-            Errand::Introduce(to, selector) => self.go_on_introducing(*to, selector, &mut steps),
-        };
-        self.errands.steps += steps;
-        if !is_done {
-            self.errands.queue.push_back(errand);
-        }
-    }
-}
-
-impl Errands {
-    /// Those of a shard that begins its first turn.
-    pub(crate) fn new(steps: usize) -> Self {
-        Self { queue: VecDeque::new(), steps }
     }
 }

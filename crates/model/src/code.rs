@@ -85,6 +85,11 @@ codes! {
     /// The principal has as many names with positions as it may.
     TooManyNames = 4114, "too_many_names", 429;
 
+    /// As many operations as may be go through the topics of patterns already.
+    TooManyOperations = 4115, "too_many_operations", 503;
+    /// As many pages of histories as may be are being read from the store already.
+    TooManyReads = 4116, "too_many_reads", 503;
+
     /// Too much of the session waits for an earlier `subscribe` with a name.
     TooManyChangesWaiting = 4117, "too_many_changes_waiting", 429;
 

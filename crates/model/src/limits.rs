@@ -103,6 +103,9 @@ limits! {
     /// Names of topics that a shard looks at in one turn for subscriptions to patterns that begin, change, end or fall
     /// behind.
     attached_per_turn: usize = 16_384;
+    /// Operations of a shard that go through the topics of patterns and are not done, before a `subscribe` to a pattern is
+    /// refused (4115).
+    operations_pending_max: usize = 65_536;
     /// Steps in which a `subscribe` may be compared with what its session reads already.
     overlap_steps_max: usize = 100_000;
     /// Bytes of answers that wait for one connection, or are under way to it, before its commands wait.
@@ -117,6 +120,11 @@ limits! {
     recent_deliveries_bytes_max: usize = 64 << 20;
     /// Messages waiting in a shard's mailbox.
     mailbox_len_max: usize = 16_384;
+    /// Messages of a shard for another one that wait because its mailbox is full, before commands and requests that may need
+    /// another shard are refused (4001).
+    mail_waiting_max: usize = 16_384;
+    /// Pages of histories that a shard awaits from the store, before a `history` that needs another is refused (4116).
+    store_reads_max: usize = 1_024;
     /// Ordinary HTTP requests that a shard has handed on and awaits.
     requests_in_flight_max: usize = 1_024;
     /// Bytes in an idempotency key.

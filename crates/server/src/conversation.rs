@@ -144,6 +144,7 @@ impl<I: Io> Shard<I> {
                 self.check_command(socket, &principal, &command)
                     .and_then(|()| check_features(&command, named, self.config.features))
                     .and_then(|()| self.check_memory_for(&command))
+                    .and_then(|()| self.check_mail_for(&command))
                     .and_then(|()| match command {
                         Command::Hello(hello) => {
                             let greeted = self.handle_hello(socket, id, hello, is_first);
@@ -174,7 +175,12 @@ impl<I: Io> Shard<I> {
                                 .inspect_err(|_| self.release(socket, serial, ANSWER_BYTES))
                         }
                         Command::Unsubscribe(unwanted) => {
-                            self.change_subscriptions(socket, id, Change::Unsubscribe(unwanted))
+                            let change = Change::Unsubscribe(unwanted);
+                            let changed = self.change_subscriptions(socket, id, change);
+                            // What is left may have to go through all topics again: nothing comes after that until it did.
+                            let bytes_max = self.config.limits.answers_bytes_max;
+                            self.reserve_subscription(socket, session, bytes_max);
+                            changed
                         }
                         Command::Publish(publish) => {
                             let reserved = ANSWER_BYTES + publish.draft.topic.as_str().len();

@@ -4,8 +4,8 @@ use backbone::{PAGE_BYTES, PageEnd, ReadWanted, Ticket};
 use engine::{Io, Socket};
 use hub::{PageTicket, PageWanted, ShardIndex, home_shard};
 use model::{
-    AckLevel, CommandId, Event, HistoryPage, HistoryQuery, HistoryStart, Position, Publication,
-    Refusal, Sequence, TopicName,
+    AckLevel, Code, CommandId, Event, HistoryPage, HistoryQuery, HistoryStart, Position,
+    Publication, Refusal, Sequence, TopicName,
 };
 use tokio::sync::oneshot;
 
@@ -84,7 +84,11 @@ impl<I: Io> Shard<I> {
             _ => oldest.sequence() <= wanted.after.next(),
         });
         if is_in_memory || self.hub.policy_for(&topic).ack == AckLevel::Memory {
-            let kept = self.hub.history(&topic, wanted.after);
+            let since = match wanted.since_ms {
+                0 => wanted.after,
+                since_ms => wanted.after.max(self.hub.sequence_before(&topic, since_ms)),
+            };
+            let kept = self.hub.history(&topic, since);
             let publications = match wanted.keep {
                 PageEnd::Oldest => wanted.take_oldest(kept.cloned()),
                 // What memory holds has no holes: these are no more than wanted.
@@ -94,14 +98,22 @@ impl<I: Io> Shard<I> {
                     wanted.take(kept.into_iter().cloned())
                 }
             };
+            self.note_publications(&publications);
             let after = wanted.page_start(&publications, position.sequence);
             return self.answer_history(asker, Ok(HistoryPage { position, after, publications }));
         }
-        if let Err(refusal) = self.check_reading() {
+        if let Err(refusal) = self.check_reading(&topic) {
             return self.answer_history(asker, Err(refusal));
         }
         let pending = PendingRead::History { asker, position, wanted };
         self.read_store(&topic, wanted, pending);
+    }
+
+    /// Counts the work of looking for publications, or of telling them.
+    fn note_publications(&mut self, publications: &[Publication]) {
+        let bytes = publications.iter().map(|it| it.payload().len()).sum();
+        self.note_work(publications.len() as u64);
+        self.note_bytes(bytes);
     }
 
     /// Hands a page to whoever asked for it.
@@ -121,6 +133,9 @@ impl<I: Io> Shard<I> {
                 let connection = self.connection(socket).filter(|open| open.serial == serial);
                 let Some(native) = connection.and_then(|open| open.state.native()) else { return };
                 let session = native.session;
+                if let Ok(page) = &page {
+                    self.note_publications(&page.publications);
+                }
                 let told = page.and_then(|page| {
                     let bytes = page.publications.iter().map(Publication::json_bytes).sum();
                     self.check_telling(session, bytes, "read the history")?;
@@ -135,8 +150,16 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    /// Whether memory is left for one more page that is read from the store.
-    fn check_reading(&self) -> Result<(), Refusal> {
+    /// Whether one more page may be read from the store, and memory is left for it.
+    fn check_reading(&self, topic: &TopicName) -> Result<(), Refusal> {
+        let reads_max = self.config.limits.store_reads_max;
+        if self.reads.len() >= reads_max {
+            let text = format!(
+                "cannot read the history of `{topic}` now: store_reads_max ({reads_max}) pages of this shard are being read \
+                 from the store; try again later, or raise the limit in the configuration"
+            );
+            return Err(Refusal::new(Code::TooManyReads, text));
+        }
         self.memory.check((self.reads.len() + 1) * PAGE_BYTES, "read the history")
     }
 

@@ -65,7 +65,9 @@ impl<I: Io> Shard<I> {
     fn take_some_requests(&mut self, socket: Socket) -> bool {
         for _ in 0..REQUESTS_IN_A_ROW {
             let is_enough = self.has_worked_enough();
-            let Some(connection) = self.connections.get_mut(socket.0 as usize) else { return false };
+            let Some(connection) = self.connections.get_mut(socket.0 as usize) else {
+                return false;
+            };
             let State::Head(input) = &mut connection.state else { return false };
             if input.is_empty() || is_enough {
                 return !input.is_empty();

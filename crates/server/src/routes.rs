@@ -157,6 +157,9 @@ impl<I: Io> Shard<I> {
                 format!("cannot {method} `{path}`: it takes {allowed}; see docs/protocol.md");
             return Err(Refusal::new(Code::WrongMethod, text));
         }
+        if !matches!(route, Route::Session(_)) {
+            self.check_mail("take the request")?;
+        }
         match route {
             Route::Session(route) => self.handle_session_request(route, head, body, asker),
             Route::Request => self.ask_over_http(head, body, asker),

@@ -13,7 +13,9 @@ use backbone::{
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
 use hub::{Chunks, Devices, Hub, HubMail, HubOptions, Outlet, Requests, ShardIndex};
 use model::planted::{Fault, is_planted};
-use model::{AckLevel, Code, Epoch, Moment, Position, RandomState, Refusal, TopicName, TopicPolicy};
+use model::{
+    AckLevel, Code, Command, Epoch, Moment, Position, RandomState, Refusal, TopicName, TopicPolicy,
+};
 use protocol::http::HttpDate;
 use protocol::websocket::Inflater;
 use slab::Slab;
@@ -804,6 +806,43 @@ impl<I: Io> Shard<I> {
         }
     }
 
+    /// Whether there is room for mail to the other shards, if need be for what waits until their mailboxes have room.
+    ///
+    /// # Errors
+    /// `mail_waiting_max` wait for one of them.
+    pub(crate) fn check_mail(&self, what: &str) -> Result<(), Refusal> {
+        let len_max = self.config.limits.mail_waiting_max;
+        if self.waiting.iter().all(|mail| mail.len() < len_max.max(1)) {
+            return Ok(());
+        }
+        let text = format!(
+            "cannot {what} now: mail_waiting_max ({len_max}) messages wait for a shard whose mailbox is full; try again"
+        );
+        Err(Refusal::new(Code::Busy, text))
+    }
+
+    /// The same for what a command may need of other shards. What ends something is carried out in any case.
+    pub(crate) fn check_mail_for(&self, command: &Command) -> Result<(), Refusal> {
+        let what = match command {
+            Command::Subscribe(_) => "subscribe",
+            Command::History(_) => "read the history",
+            Command::Acknowledge(_) => "acknowledge",
+            Command::Handle(_) => "handle requests",
+            Command::Request(_) => "ask",
+            Command::Attach(_) => "attach the device",
+            // A publication for which a mailbox has no room is refused by itself.
+            Command::Publish(_)
+            | Command::Hello(_)
+            | Command::Unsubscribe(_)
+            | Command::Unhandle(_)
+            | Command::Respond(_)
+            | Command::Detach(_)
+            | Command::Close
+            | Command::Ping => return Ok(()),
+        };
+        self.check_mail(what)
+    }
+
     /// Sends mail that the sender of a command can repeat; gives it back when there is no room.
     pub(crate) fn try_mail_to(
         &mut self,
@@ -936,6 +975,10 @@ impl<I: Io> Shard<I> {
             memory_refusals: if is_first { self.memory.refused() } else { 0 },
             answers_bytes_peak: hub.answers_bytes_peak.max(self.counters.answers_bytes_peak),
             inputs_waiting: self.inputs.len() as u64,
+            operations_pending: hub.operations_pending,
+            hub_mail: hub.mail,
+            mail_waiting: self.waiting.iter().map(|mail| mail.len() as u64).sum(),
+            store_reads: self.reads.len() as u64,
             batches_held: hub.batches_held,
             gaps: hub.gaps,
             stalls: hub.stalls,

@@ -82,6 +82,7 @@ impl<I: Io> Shard<I> {
         if shard == self.index {
             self.handle_own_session_request(request);
         } else if shard.0 < self.shard_count {
+            self.check_mail("take the request")?;
             self.mail_to(shard, ShardMail::SessionRequest(Box::new(request)));
         } else {
             return Err(no_session());

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use model::{
-    Conflation, Epoch, Limits, Position, Rates, Sequence, Start, Subscribe, SubscribeOptions,
+    Code, Conflation, Epoch, Limits, Position, Rates, Sequence, Start, Subscribe, SubscribeOptions,
     TopicName, Unsubscribe,
 };
 use tidegate_hub::SessionIndex;
@@ -454,6 +454,23 @@ fn a_session_is_lapped(count: usize) -> Cost {
     cost_of(&mut node, 0, |node| node.give_room(reader, ROOM))
 }
 
+fn a_session_is_ahead(count: usize) -> Cost {
+    let limits = Limits { attached_per_turn: PER_TURN, ..Limits::default() };
+    let mut node = Node::new(2, limits, Vec::new(), 1 << 20);
+    names(count).for_each(|name| node.publish(&name, "x"));
+    node.settle();
+    let reader = node.open(0, SINGLE, ROOM);
+    let topics: Vec<String> = names(count).collect();
+    let positions = topics.iter().map(|name| (name.as_str(), 7)).collect();
+    node.subscribe_from(reader, &["t/+"], Start::Now, positions, SubscribeOptions::default());
+    node.settle();
+    let cost = cost_of(&mut node, 0, |node| (0..3).for_each(|_| node.tick()));
+    node.settle();
+    let gaps = node.lines(reader).iter().filter(|line| line.starts_with("gap")).count();
+    assert_eq!(gaps, count, "nobody was ever told these positions");
+    cost
+}
+
 /// Lets a reader's connection take nothing more.
 fn full(node: &mut Node, reader: usize) {
     let link = node.readers[reader].as_ref().expect("open").link;
@@ -464,7 +481,7 @@ fn full(node: &mut Node, reader: usize) {
 fn what_concerns_very_many_topics_takes_many_turns() {
     const COUNT: usize = 10_000;
     type Row = (&'static str, fn(usize) -> Cost);
-    let rows: [Row; 9] = [
+    let rows: [Row; 10] = [
         ("a pattern begins", a_pattern_begins),
         ("a pattern is resumed", a_pattern_is_resumed),
         ("a pattern is read in order", a_pattern_is_read_in_order),
@@ -473,6 +490,7 @@ fn what_concerns_very_many_topics_takes_many_turns() {
         ("a part of a pattern's audience ends", a_part_of_an_audience_ends),
         ("a session is lapped", a_session_is_lapped),
         ("a pattern ends", a_pattern_ends),
+        ("a session is ahead", a_session_is_ahead),
         ("a pattern is told to another shard", a_pattern_is_told_to_another_shard),
     ];
     let mut broken = Vec::new();
@@ -487,4 +505,89 @@ fn what_concerns_very_many_topics_takes_many_turns() {
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn operations_beyond_the_limit_are_refused_until_others_are_done() {
+    const PENDING_MAX: usize = 3;
+    let limits =
+        Limits { attached_per_turn: 16, operations_pending_max: PENDING_MAX, ..Limits::default() };
+    let mut node = Node::new(1, limits, Vec::new(), 1 << 20);
+    names(1_000).for_each(|name| node.publish(&name, "x"));
+    let ask = |node: &mut Node, reader: usize, selector: &str| {
+        let session = node.readers[reader].as_ref().expect("open").session;
+        let interval = Duration::from_millis(reader as u64);
+        let options = SubscribeOptions { interval, ..SubscribeOptions::default() };
+        let (selectors, start) = (vec![node.selector(selector)], Start::Now);
+        let wanted = Subscribe { selectors, start, positions: Vec::new(), name: None, options };
+        node.hubs[0].subscribe(session, None, wanted)
+    };
+    let readers: Vec<usize> = (0..6).map(|_| node.open(0, SINGLE, ROOM)).collect();
+    for (count, reader) in readers.iter().enumerate() {
+        let asked = ask(&mut node, *reader, "t/+");
+        assert_eq!(asked.is_err(), count >= PENDING_MAX, "{count}: {asked:?}");
+        if let Err(refusal) = asked {
+            assert_eq!(refusal.code, Code::TooManyOperations);
+            assert!(refusal.text.contains("operations_pending_max (3)"), "{refusal}");
+        }
+        assert_eq!(node.hubs[0].counters().operations_pending as usize, PENDING_MAX.min(count + 1));
+    }
+    assert_eq!(ask(&mut node, readers[5], "t/1"), Ok(()), "that goes through no topics");
+    node.settle();
+    assert_eq!(node.hubs[0].counters().operations_pending, 0);
+    assert_eq!(ask(&mut node, readers[4], "t/+"), Ok(()));
+    node.settle();
+    node.publish("t/7", "y");
+    node.settle();
+    let told = |reader: usize| node.lines(reader).iter().any(|line| line.ends_with(" y"));
+    let told: Vec<bool> = readers.iter().map(|reader| told(*reader)).collect();
+    assert_eq!(told, [true, true, true, false, true, false]);
+}
+
+/// The most steps of a turn in which so many readers of a selector catch up with 20,000 publications of which their filter
+/// accepts few.
+fn steps_of_a_turn_with(readers: usize, selector: &str) -> u64 {
+    let policy =
+        model::TopicPolicy { history_count: 30_000, memory_count: 30_000, ..Default::default() };
+    let everything = model::Selector::parse("#", &Limits::default()).expect("valid");
+    let rules = vec![model::PolicyRule { selector: everything, policy }];
+    let mut node = Node::new(1, Limits::default(), rules, 1 << 20);
+    for _ in 0..readers {
+        let reader = node.open(0, SINGLE, ROOM);
+        let options =
+            SubscribeOptions { filter: Some("9999".into()), ..SubscribeOptions::default() };
+        node.subscribe_with(reader, &[selector], Start::Snapshot, options);
+        node.settle();
+        full(&mut node, reader);
+    }
+    for number in 0..20_000 {
+        node.publish("t/x", &number.to_string());
+        node.turn(0, 100);
+    }
+    (0..readers).for_each(|reader| node.give_room(reader, ROOM));
+    let mut most = 0;
+    for _ in 0..10_000 {
+        let before = node.hubs[0].work();
+        let has_more = node.turn(0, 256);
+        most = most.max(node.hubs[0].work() - before);
+        if !has_more {
+            break;
+        }
+    }
+    for reader in 0..readers {
+        let told = node.lines(reader).iter().filter(|line| line.starts_with("publication")).count();
+        assert_eq!(told, 2, "19999 and 9999");
+    }
+    most
+}
+
+#[test]
+fn readers_that_catch_up_share_the_steps_of_a_turn() {
+    for selector in ["t/+", "t/x"] {
+        let most = [1, 2, 20, 40].map(|readers| steps_of_a_turn_with(readers, selector));
+        assert!(
+            most.iter().all(|steps| *steps <= 50_000),
+            "{selector}: {most:?} steps in one turn"
+        );
+    }
 }

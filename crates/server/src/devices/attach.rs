@@ -78,6 +78,7 @@ impl<I: Io> Shard<I> {
         };
         check_info(query.get("info"))?;
         self.check_room()?;
+        self.check_mail("attach the device")?;
         self.check_memory()?;
         let usual = self.config.limits.device_heartbeat_ms.as_millis() as u64;
         let heartbeat_ms = query.number("heartbeat_ms")?.unwrap_or(usual);

@@ -491,8 +491,7 @@ fn takeovers_that_race_leave_no_device_attached_nowhere() {
         |number: usize| json!({"type": "attach", "device": name(number), "authorization": key});
     let detach = |number: usize| json!({"type": "detach", "device": name(number)});
     let round = |number: usize| [attach(number), detach(number), attach(number)];
-    let commands: Vec<Value> =
-        (0..ROUNDS).flat_map(|_| (0..DEVICES).flat_map(round)).collect();
+    let commands: Vec<Value> = (0..ROUNDS).flat_map(|_| (0..DEVICES).flat_map(round)).collect();
     let commands: Vec<&Value> = commands.iter().collect();
     // Both at once: what the home of a name says of one attachment comes when the next was made.
     std::thread::scope(|scope| {
