@@ -51,7 +51,7 @@ pub(crate) async fn history(
     let page = page.map_err(|_| no_answer())?.map_err(|_| no_answer())??;
     let bytes = page.publications.iter().map(Publication::json_bytes);
     shards.check_memory(bytes_told(bytes.sum(), limits), "read the history")?;
-    Ok(json_of(parts_of(&topic, page, is_descending)))
+    Ok(json_of(shards.work(), parts_of(&topic, page, is_descending)))
 }
 
 fn bad(why: String) -> Refusal {

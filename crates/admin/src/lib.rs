@@ -19,6 +19,7 @@ mod sessions;
 mod slow;
 mod topics;
 mod webhooks;
+mod work;
 
 pub use counters::{AnswerTimes, ApplicationCounters, ShardCounters};
 pub use exchange::{Answer, AnswerTaker, AnswerWindow, Exchange, run};
@@ -27,3 +28,4 @@ pub use question::{
 };
 pub use router::{PATHS, router};
 pub use webhooks::WebhookCounters;
+pub use work::ApiWork;

@@ -34,7 +34,8 @@ pub(crate) async fn metrics(
     let of_shards = ask_all(&*shards, |answer| Question::Counters { answer }).await?;
     let applications = ask_all(&*shards, |answer| Question::Applications { answer }).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let text = text_of(of_shards, applications, shards.webhooks().to_vec());
+    let steps = shards.work().steps();
+    let text = text_of(of_shards, applications, shards.webhooks().to_vec(), steps);
     let text = text.expect("a String takes all that is written to it");
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
@@ -61,6 +62,7 @@ fn text_of(
     shards: Vec<ShardCounters>,
     applications: Vec<Vec<CountedApplication>>,
     webhooks: Vec<Arc<WebhookCounters>>,
+    steps: u64,
 ) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("tidegate");
     registry.register_collector(Box::new(Shown { shards }));
@@ -68,6 +70,7 @@ fn text_of(
         registry.register_collector(Box::new(ShownApplications { shards: applications }));
     }
     registry.register_collector(Box::new(ShownWebhooks { webhooks }));
+    registry.register_collector(Box::new(ShownApi { steps }));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
@@ -146,6 +149,20 @@ impl Collector for ShownApplications {
     }
 }
 
+/// What the API counts of itself.
+#[derive(Debug)]
+struct ShownApi {
+    steps: u64,
+}
+
+impl Collector for ShownApi {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "Steps taken by the API in what its clients choose the number of: drafts, publications, topics told, bytes";
+        let metric = encoder.encode_descriptor("api_work", help, None, MetricType::Counter)?;
+        ConstCounter::new(self.steps).encode(metric)
+    }
+}
+
 /// What the webhooks count.
 #[derive(Debug)]
 struct ShownWebhooks {
@@ -172,12 +189,14 @@ mod tests {
     fn every_counter_has_help_type_and_a_line_a_shard() {
         let busy = ShardCounters { sends: 3, ..ShardCounters::default() };
         let shards = vec![busy, ShardCounters::default()];
-        let text = text_of(shards, vec![Vec::new(); 2], Vec::new()).expect("a String takes all");
+        let text = text_of(shards, vec![Vec::new(); 2], Vec::new(), 7).expect("a String takes all");
+        assert!(text.contains("tidegate_api_work_total 7\n"), "{text}");
         assert!(text.contains("# TYPE tidegate_sends counter\n"), "{text}");
         assert!(text.contains("tidegate_sends_total{shard=\"0\"} 3\n"), "{text}");
         assert!(text.contains("tidegate_connections{shard=\"1\"} 0\n"), "{text}");
         let catalogue = ShardCounters::default().entries();
-        assert_eq!(text.lines().count(), catalogue.len() * 4 + 1, "{text}");
+        // Help, type and a line for each shard; for the API one; the end.
+        assert_eq!(text.lines().count(), catalogue.len() * 4 + 3 + 1, "{text}");
     }
 
     #[test]
@@ -188,7 +207,7 @@ mod tests {
         }
         let counters = ApplicationCounters { answers: 3, ..ApplicationCounters::default() };
         let one = CountedApplication { application: "a".into(), counters, answer_times };
-        let text = text_of(vec![ShardCounters::default()], vec![vec![one]], Vec::new());
+        let text = text_of(vec![ShardCounters::default()], vec![vec![one]], Vec::new(), 0);
         let text = text.expect("a String takes all");
         let labels = "application=\"a\",shard=\"0\"";
         for line in [
@@ -206,7 +225,7 @@ mod tests {
     fn webhooks_are_told_by_name() {
         let webhook = WebhookCounters::new("erp");
         webhook.delivered.store(7, Ordering::Relaxed);
-        let text = text_of(Vec::new(), Vec::new(), vec![Arc::new(webhook)]);
+        let text = text_of(Vec::new(), Vec::new(), vec![Arc::new(webhook)], 0);
         let text = text.expect("a String takes all");
         assert!(text.contains("tidegate_webhook_delivered_total{webhook=\"erp\"} 7\n"), "{text}");
         assert!(text.contains("tidegate_webhook_pending{webhook=\"erp\"} 0\n"), "{text}");

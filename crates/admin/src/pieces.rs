@@ -16,6 +16,7 @@ use model::{PayloadKind, Publication};
 use serde::Serialize;
 
 use crate::error::json_header;
+use crate::work::ApiWork;
 
 /// Bytes of a piece, about.
 pub(crate) const PIECE_BYTES: usize = 16 << 10;
@@ -51,11 +52,11 @@ fn member_of(kind: PayloadKind) -> &'static str {
 }
 
 /// A JSON answer of these parts.
-pub(crate) fn json_of<I>(parts: I) -> Response
+pub(crate) fn json_of<I>(work: &ApiWork, parts: I) -> Response
 where
     I: Iterator<Item = Part> + Clone + Send + Unpin + 'static,
 {
-    (json_header(), Body::new(Pieces::new(parts))).into_response()
+    (json_header(), Body::new(Pieces::new(work.clone(), parts))).into_response()
 }
 
 /// An object as JSON that more members can follow.
@@ -72,12 +73,16 @@ struct Pieces<I> {
     /// The payload that is being told, and how much of it is.
     open: Option<(Publication, usize)>,
     bytes_left: u64,
+    work: ApiWork,
 }
 
 impl<I: Iterator<Item = Part> + Clone> Pieces<I> {
-    fn new(parts: I) -> Self {
-        let bytes = parts.clone().map(|part| part.bytes() as u64);
-        Self { bytes_left: bytes.sum(), parts, open: None }
+    fn new(work: ApiWork, parts: I) -> Self {
+        let bytes = parts.clone().map(|part| {
+            work.note(1);
+            part.bytes() as u64
+        });
+        Self { bytes_left: bytes.sum(), parts, open: None, work }
     }
 }
 
@@ -95,6 +100,7 @@ impl<I: Iterator<Item = Part>> Iterator for Pieces<I> {
                 }
                 continue;
             }
+            self.work.note(1);
             match self.parts.next() {
                 None => break,
                 Some(Part::Text(text)) => piece.extend_from_slice(text.as_bytes()),
@@ -104,6 +110,7 @@ impl<I: Iterator<Item = Part>> Iterator for Pieces<I> {
                 }
             }
         }
+        self.work.note_bytes(piece.len());
         self.bytes_left = self.bytes_left.saturating_sub(piece.len() as u64);
         (!piece.is_empty()).then(|| piece.into())
     }
@@ -186,7 +193,7 @@ mod tests {
             Part::Payload(publication(kind, bytes)),
             Part::Text("}".into()),
         ];
-        let pieces = Pieces::new(parts.into_iter());
+        let pieces = Pieces::new(ApiWork::default(), parts.into_iter());
         let announced = pieces.bytes_left;
         let pieces: Vec<Bytes> = pieces.collect();
         let whole = pieces.concat();

@@ -59,6 +59,7 @@ pub(crate) async fn publish(
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let principal = principal_of(&*shards, &headers)?;
+    shards.work().note_bytes(body.len());
     // What it says is decoded and copied once more.
     shards.check_memory(2 * body.len(), "publish")?;
     let wire: WirePublish<'_> = serde_json::from_slice(&body).map_err(|error| {
@@ -170,7 +171,9 @@ fn ask(
     principal: &Principal,
     draft: Result<Draft, Refusal>,
 ) -> Result<impl Future<Output = Result<Published, Refusal>> + use<>, Refusal> {
+    shards.work().note(1);
     let draft = draft?;
+    shards.work().note_bytes(draft.payload.bytes().len());
     principal.check(Wish::Publish(&draft.topic))?;
     let (answer, hears) = oneshot::channel();
     let home = shards.home_of(&draft.topic);
@@ -200,7 +203,7 @@ async fn publish_many(
     while let Some(result) = results.next().await {
         answers.push(result);
     }
-    json_of(parts_of(answers))
+    json_of(shards.work(), parts_of(answers))
 }
 
 fn parts_of(
@@ -235,12 +238,13 @@ mod tests {
     use model::{AckLevel, Epoch, Position};
 
     use super::*;
-    use crate::WebhookCounters;
+    use crate::{ApiWork, WebhookCounters};
 
     /// One shard that holds what it is asked until it is told to answer.
     #[derive(Default)]
     struct HoldingShard {
         limits: Limits,
+        work: ApiWork,
         held: Mutex<Vec<Question>>,
     }
 
@@ -260,6 +264,9 @@ mod tests {
         }
         fn origin_allowed(&self, _: &str, _: &str) -> bool {
             true
+        }
+        fn work(&self) -> &ApiWork {
+            &self.work
         }
         fn webhooks(&self) -> &[Arc<WebhookCounters>] {
             &[]

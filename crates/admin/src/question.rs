@@ -9,7 +9,7 @@ use model::{
 };
 use tokio::sync::oneshot;
 
-use crate::{AnswerTimes, ApplicationCounters, ShardCounters, WebhookCounters};
+use crate::{AnswerTimes, ApiWork, ApplicationCounters, ShardCounters, WebhookCounters};
 
 /// Something asked of one shard; it answers through the sender and never waits.
 #[derive(Debug)]
@@ -190,6 +190,8 @@ pub trait Shards: Send + Sync + 'static {
     fn principal(&self, token: Option<&str>) -> Result<Arc<Principal>, Refusal>;
     /// Whether pages of `origin` may use a server that they call `host`.
     fn origin_allowed(&self, origin: &str, host: &str) -> bool;
+    /// Where the API counts its work.
+    fn work(&self) -> &ApiWork;
     /// What each webhook counts.
     fn webhooks(&self) -> &[Arc<WebhookCounters>];
     /// Every bound.

@@ -39,7 +39,7 @@ pub(crate) async fn value(
         Some(value) => {
             let bytes = bytes_told(value.publication.json_bytes(), shards.limits());
             shards.check_memory(bytes, "get the value")?;
-            Ok(json_of(parts_of(&topic, value).into_iter()))
+            Ok(json_of(shards.work(), parts_of(&topic, value).into_iter()))
         }
         None => {
             let text = format!(
@@ -103,7 +103,7 @@ pub(crate) async fn list(
     shards.check_memory(limit * LISTED_BYTES, "list topics")?;
     // One more than asked tells whether there is a next page.
     let found = ask_all(&*shards, &selector, after.as_ref(), limit + 1).await?;
-    Ok(json_of(parts_of_list(found, limit)))
+    Ok(json_of(shards.work(), parts_of_list(found, limit)))
 }
 
 fn parts_of_list(
@@ -146,6 +146,7 @@ async fn ask_one(
         shards.ask(shard, Question::List { selector, after, limit, answer })?;
         let answer = tokio::time::timeout(SHARD_ANSWER_MAX, hears).await;
         let part = answer.map_err(|_| no_answer())?.map_err(|_| no_answer())?;
+        shards.work().note(part.topics.len());
         found.extend(part.topics);
         match part.next {
             Some(next) if found.len() < len_max => after = Some(next),

@@ -18,6 +18,7 @@ use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
 use crate::options::{Manner, OptionsIndex};
 use crate::overlap::{Overlaps, TooMany};
 use crate::session::Membership;
+use crate::walk::Walk;
 
 /// The sessions that wait for one audience's topics.
 #[derive(Debug, Default)]
@@ -44,6 +45,10 @@ impl Joins {
     pub(crate) fn insert(&mut self, session: SessionIndex, join: PendingJoin) {
         self.reading_on += usize::from(join.cursor.is_some());
         self.waiting.insert(session, join);
+    }
+
+    fn get(&self, session: SessionIndex) -> Option<&PendingJoin> {
+        self.waiting.get(&session)
     }
 
     pub(crate) fn remove(&mut self, session: SessionIndex) -> Option<PendingJoin> {
@@ -96,6 +101,7 @@ impl<E: Encoder> Hub<E> {
         if !overlapping.is_empty() || wanted.selectors.iter().any(Selector::has_wildcard) {
             self.check_operations()?;
         }
+        self.check_merge(session, &overlapping)?;
         let mut luggage = self.pack_all(session, overlapping);
         luggage.selectors.extend(wanted.selectors.iter().cloned());
         let Subscribe { selectors, start, positions, options, .. } = &mut wanted;
@@ -271,6 +277,46 @@ impl<E: Encoder> Hub<E> {
         }
         self.note_work(overlaps.steps());
         Ok(overlapping)
+    }
+
+    /// Whether what a session stands at different places in has few enough topics to be looked at in one turn.
+    fn check_merge(
+        &self,
+        session: SessionIndex,
+        audiences: &[AudienceIndex],
+    ) -> Result<(), Refusal> {
+        let cursors = audiences.iter().filter_map(|audience| {
+            let cursor = self.cursor_in(session, *audience)?;
+            Some((*audience, cursor))
+        });
+        let cursors: Vec<(AudienceIndex, u64)> = cursors.collect();
+        let earliest = cursors.iter().map(|(_, cursor)| *cursor).min();
+        let later = cursors.iter().filter(|(_, cursor)| Some(*cursor) > earliest);
+        let selectors =
+            later.flat_map(|(audience, _)| &*self.audiences.at(*audience).key.selectors);
+        let patterns: Vec<&Selector> = selectors.filter(|it| it.has_wildcard()).collect();
+        let names_max = self.settings.limits.merged_names_max;
+        if patterns.is_empty()
+            || self.find_next(&mut Walk::of(&patterns), &mut names_max.clone(), &mut Vec::new())
+        {
+            return Ok(());
+        }
+        let text = format!(
+            "cannot join these with what the session reads: it stands at different places in patterns of more than \
+             merged_names_max ({names_max}) topics; subscribe again once it has caught up, or in a session of its own"
+        );
+        Err(Refusal::new(Code::MustCatchUp, text))
+    }
+
+    /// Up to where a session has everything of an audience, if it read something of it.
+    fn cursor_in(&self, session: SessionIndex, audience: AudienceIndex) -> Option<u64> {
+        let known = self.sessions.at(session);
+        let membership = &known.memberships[known.position_of(audience)?];
+        if let Some(slot) = membership.slot() {
+            return Some(self.place_in_step(audience, slot));
+        }
+        let waiting = self.joins.get(&audience).and_then(|joins| joins.get(session));
+        waiting.map_or(membership.cursor(), |join| join.cursor)
     }
 
     /// Takes a session out of several audiences, with all that it needs to go on in one.

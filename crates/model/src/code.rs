@@ -93,6 +93,9 @@ codes! {
     /// Too much of the session waits for an earlier `subscribe` with a name.
     TooManyChangesWaiting = 4117, "too_many_changes_waiting", 429;
 
+    /// The session stands at different places in very many topics: it has to catch up first.
+    MustCatchUp = 4118, "must_catch_up", 429;
+
     /// The bytes are no valid command.
     BadCommand = 4200, "bad_command", 400;
     /// The `type` is no command of this version.

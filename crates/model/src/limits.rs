@@ -108,6 +108,9 @@ limits! {
     operations_pending_max: usize = 65_536;
     /// Steps in which a `subscribe` may be compared with what its session reads already.
     overlap_steps_max: usize = 100_000;
+    /// Names of topics that a `subscribe` may look at in one turn because its session stands at different places in the
+    /// patterns that it joins.
+    merged_names_max: usize = 16_384;
     /// Bytes of answers that wait for one connection, or are under way to it, before its commands wait.
     answers_bytes_max: usize = 256 << 10;
     /// Topics that one session may read afresh at a time (snapshot, resume, after a long stall).

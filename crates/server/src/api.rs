@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use admin::{Question, Shards, WebhookCounters};
+use admin::{ApiWork, Question, Shards, WebhookCounters};
 use backbone::SharedFault;
 use engine::{Hiccups, MailSender};
 use hub::home_shard;
@@ -24,6 +24,7 @@ pub(crate) struct MailedShards {
     pub hiccups: Option<Arc<Hiccups>>,
     pub webhooks: Vec<Arc<WebhookCounters>>,
     pub memory: Memory,
+    pub work: ApiWork,
 }
 
 impl Shards for MailedShards {
@@ -48,6 +49,10 @@ impl Shards for MailedShards {
 
     fn origin_allowed(&self, origin: &str, host: &str) -> bool {
         self.access.origin_allowed(origin, host)
+    }
+
+    fn work(&self) -> &ApiWork {
+        &self.work
     }
 
     fn webhooks(&self) -> &[Arc<WebhookCounters>] {

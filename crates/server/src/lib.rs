@@ -24,6 +24,7 @@ mod key;
 mod mail;
 mod memory;
 mod origins;
+mod outbox;
 mod payloads;
 mod poll;
 mod proof;

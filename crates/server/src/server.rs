@@ -7,7 +7,7 @@ use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use admin::WebhookCounters;
+use admin::{ApiWork, WebhookCounters};
 use backbone::LatestTime;
 use engine::{
     Clock, Death, EpollIo, EpollOptions, Hiccups, ListenerOptions, MailReceiver, MailSender, Place,
@@ -196,6 +196,7 @@ impl Server {
             hiccups: hiccups.clone(),
             webhooks: webhooks.clone(),
             memory,
+            work: ApiWork::default(),
         };
         let router = admin::router(Arc::new(shards_seen));
         supervisor

@@ -330,6 +330,48 @@ fn an_audience_that_ends_while_it_is_attached_leaves_nothing_behind() {
     assert_eq!((counters.audiences, counters.subscriptions, counters.deliveries), (0, 0, 0));
 }
 
+#[test]
+fn who_stands_at_different_places_in_very_many_topics_has_to_catch_up_first() {
+    const NAMES_MAX: usize = 1_000;
+    let join = |count: usize| {
+        let limits = Limits { merged_names_max: NAMES_MAX, ..Limits::default() };
+        let mut node = Node::new(1, limits, Vec::new(), 1 << 20);
+        for start in ["a", "b"] {
+            (0..count).for_each(|number| node.publish(&format!("{start}/{number}"), "x"));
+        }
+        let reader = node.open(0, SINGLE, ROOM);
+        node.subscribe(reader, &["a/+"], Start::Now);
+        node.settle();
+        full(&mut node, reader);
+        node.publish("a/1", "y");
+        node.turn(0, 100);
+        node.subscribe(reader, &["b/+"], Start::Now);
+        node.publish("b/1", "y");
+        node.turn(0, 100);
+        let session = node.readers[reader].as_ref().expect("open").session;
+        let ask = |node: &mut Node| {
+            let (selectors, options) = (vec![node.selector("#")], SubscribeOptions::default());
+            let (start, positions) = (Start::Now, Vec::new());
+            let wanted = Subscribe { selectors, start, positions, name: None, options };
+            let before = node.hubs[0].work();
+            let asked = node.hubs[0].subscribe(session, None, wanted);
+            (asked.map_err(|refusal| refusal.code), node.hubs[0].work() - before)
+        };
+        let (asked, steps) = ask(&mut node);
+        // To be let in it is also attached to all topics, and told where each of them begins.
+        let names = if asked.is_ok() { 16 * NAMES_MAX } else { NAMES_MAX + 10 };
+        assert!(steps <= names as u64, "{asked:?}: {steps} steps at once");
+        if asked.is_err() {
+            node.give_room(reader, ROOM);
+            node.settle();
+            assert_eq!(ask(&mut node).0, Ok(()), "it has caught up");
+        }
+        asked
+    };
+    assert_eq!(join(NAMES_MAX), Ok(()));
+    assert_eq!(join(4 * NAMES_MAX), Err(Code::MustCatchUp));
+}
+
 /// How many names a shard looks at in one turn, in the tests of what takes several.
 const PER_TURN: usize = 1_000;
 

@@ -14,3 +14,4 @@ mod node;
 mod requests;
 mod rights;
 mod sessions;
+mod work;

@@ -53,7 +53,7 @@ impl Node {
     /// What a counter or gauge says now, over all shards.
     pub fn metric(&self, name: &str) -> u64 {
         let (_, text) = self.request("GET /metrics HTTP/1.1", "");
-        let lines = text.lines().filter(|line| line.split('{').next() == Some(name));
+        let lines = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
         let values = lines.filter_map(|line| line.rsplit(' ').next());
         values.map(|value| value.parse::<u64>().expect("a whole number")).sum()
     }
