@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 import time
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -798,3 +800,49 @@ def test_ten_thousand_of_them_are_asked_for_and_told_in_no_time() -> None:
     assert len(driven.news()) == 30_000
     # Twenty times what it takes: what this finds is work that grows with the square.
     assert time.perf_counter() - begun < 10
+
+
+def lines_for(selectors_of: Callable[[int], list[str]], count: int) -> int:
+    """How many lines of code it takes to ask for so many, have them answered, and come back after a break."""
+    driven = Driven()
+    lines = 0
+
+    def note(frame: object, event: str, argument: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        for number in range(count):
+            for selector in selectors_of(number):
+                driven.machine.add([selector], ReadOptions())
+        for _ in range(2):
+            asked = driven.settled()
+            while asked:
+                for command in asked:
+                    plain = [topic for topic in command["topics"] if "+" not in topic and "#" not in topic]
+                    topics = [at(topic, 0, 0) for topic in plain]
+                    driven.hear({"type": "subscribed", "id": command["id"], "selectors": command["topics"], "topics": topics})
+                asked = driven.settled()
+            driven.breaks()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+@pytest.mark.parametrize(
+    "selectors_of",
+    [
+        lambda number: [f"a/{number}"],
+        lambda number: [f"a/{number}/+"],
+        lambda number: [f"a/{number}/+", f"a/{number}/x"],
+        lambda number: [f"+/{number}/#"],
+    ],
+    ids=["topics", "patterns", "patterns and topics of theirs", "patterns that begin with a wildcard"],
+)
+def test_twice_as_many_that_do_not_overlap_cost_twice_as_much(selectors_of: Callable[[int], list[str]]) -> None:
+    """100: work grew with the square of their number."""
+    some, twice = lines_for(selectors_of, 100), lines_for(selectors_of, 200)
+    assert twice <= some * 2.5, f"{some} lines became {twice}"
