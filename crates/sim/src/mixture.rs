@@ -48,7 +48,7 @@ const REPEATED_WITHIN: Duration = Duration::from_secs(150);
 const REQUESTS_END: Duration = Duration::from_secs(4);
 
 /// The seeds that CI runs, and the steps of each.
-pub const CI_SEEDS: u64 = 600;
+pub const CI_SEEDS: u64 = 1_200;
 /// Random events in a run.
 pub const CI_STEPS: usize = 1_500;
 

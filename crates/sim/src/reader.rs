@@ -63,8 +63,7 @@ impl Track {
         assert!(has_begun || self.has_claimed || self.begins_anew, "{gap:?}, and no epoch began");
         self.epoch = gap.epoch.clone();
         if self.begins_anew || self.has_claimed {
-            // What it claimed may be taken for true until all shards were asked.
-            self.has_claimed &= gap.to == self.at;
+            // What it claimed may be taken for true until all shards were asked: another gap may follow.
             (self.at, self.start, self.begins_anew) = (gap.to, gap.to, false);
             self.told.clear();
             self.gaps.clear();
@@ -83,6 +82,8 @@ enum Asked {
         start: Start,
         /// What was acknowledged to publishers before it was said.
         heads: BTreeMap<TopicName, Sequence>,
+        /// How far its name was acknowledged to be by then.
+        acknowledged: BTreeMap<TopicName, Position>,
     },
     Unsubscribe,
     Acknowledge(BTreeMap<TopicName, Position>),
@@ -102,6 +103,8 @@ pub(crate) struct Reader {
     /// How far its name came: what was answered, and what was said.
     acknowledged: BTreeMap<TopicName, Position>,
     said: BTreeMap<TopicName, Sequence>,
+    /// How far it was known to be when what it reads now was asked for.
+    begun_at: BTreeMap<TopicName, Position>,
     next_id: u64,
     /// Gaps that were told, to be compared with what the node may have lost.
     pub gaps: Vec<Gap>,
@@ -140,6 +143,7 @@ impl Reader {
             given: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             said: BTreeMap::new(),
+            begun_at: BTreeMap::new(),
             next_id: 0,
             gaps: Vec::new(),
             closed: None,
@@ -220,7 +224,8 @@ impl Reader {
         }
         let heads = truth.topics().map(|(topic, head)| (topic.clone(), head)).collect();
         let id = self.take_id();
-        self.asked.insert(id, Asked::Subscribe { start: start.clone(), heads });
+        let acknowledged = self.acknowledged.clone();
+        self.asked.insert(id, Asked::Subscribe { start: start.clone(), heads, acknowledged });
         let name = self.manner.name.clone();
         let wanted = Subscribe { selectors, start, positions, name, options: self.options() };
         (CommandId(id), Command::Subscribe(wanted))
@@ -369,9 +374,10 @@ impl Reader {
             Event::Subscribed(subscribed) => {
                 let id = subscribed.id.expect("it had one").0;
                 let asked = self.asked.remove(&id);
-                let Some(Asked::Subscribe { start, heads }) = asked else {
+                let Some(Asked::Subscribe { start, heads, acknowledged }) = asked else {
                     panic!("{id}: {asked:?}")
                 };
+                self.begun_at = acknowledged;
                 for topic in &subscribed.topics {
                     let known = heads.get(&topic.topic).copied().unwrap_or_default();
                     let known = if self.is_alone { known } else { Sequence::START };
@@ -476,7 +482,7 @@ impl Reader {
 
     fn check_named_start(&self, topic: &SubscribedTopic) {
         let said = self.said.get(&topic.topic).copied().unwrap_or_default();
-        let known = self.acknowledged.get(&topic.topic).filter(|known| known.epoch == topic.epoch);
+        let known = self.begun_at.get(&topic.topic).filter(|known| known.epoch == topic.epoch);
         let known = known.map_or(Sequence::START, |known| known.sequence);
         let start = topic.start;
         assert!(known <= start, "{topic:?}: its name came to {known}");
