@@ -77,6 +77,10 @@ impl<E: Encoder> Hub<E> {
             let gap = Event::Gap(self.gap(topic, from, after, reason));
             builder.record(Record::Event(&gap), step(after));
         }
+        if wanted.epoch != topic.epoch && !is_planted(Fault::EpochUntold) {
+            let gap = Event::Gap(self.gap(topic, None, after, GapReason::Epoch));
+            builder.record(Record::Event(&gap), CatchUpStep::Renewed { entry });
+        }
         if let Some(newest) = self.newest_only(afresh, after) {
             let before = newest.sequence().back(1);
             builder.skipped(before.get() - after.get(), step(before));

@@ -167,11 +167,11 @@ impl<E: Encoder> Hub<E> {
     /// position. What they took was of another life of the numbering.
     fn end_waiting(&mut self, index: TopicIndex, sessions: Vec<Waiting>) {
         let known = self.topics.get(index);
-        let newest = known.map(|topic| (topic.newest_known(), self.kept_after(topic)));
+        let newest = known.map(|topic| (topic.newest_known(), self.kept_after(topic), topic.epoch));
         let mut beyond = None;
         for Waiting { session, .. } in sessions {
             let replay = self.sessions.get_mut(session).and_then(|it| it.replay.as_deref_mut());
-            if let (Some(replay), Some((newest, kept_after))) = (replay, newest)
+            if let (Some(replay), Some((newest, kept_after, epoch))) = (replay, newest)
                 && replay.done.get(&index).is_some_and(|through| *through > newest)
             {
                 beyond = Some(session);
@@ -182,6 +182,7 @@ impl<E: Encoder> Hub<E> {
                     gap: Some(ReplayGap { from: None, reason: GapReason::Epoch }),
                     reason: GapReason::History,
                     announce: Announce::of_named(newest),
+                    epoch,
                     recovered: None,
                 });
             }

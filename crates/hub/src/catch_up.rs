@@ -21,12 +21,14 @@ use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
 use crate::replay::{Announce, Replay, ReplayTopic};
 use crate::session::{LargeRest, Session};
 use crate::throttle::Allowance;
-use crate::topic::{Topic, TopicTable};
+use crate::topic::{EpochIndex, Topic, TopicTable};
 use crate::transfer::Transfer;
 
 /// What a session knows after a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum CatchUpStep {
+    /// Of which epoch the replay topic at `entry` is.
+    Renewed { entry: usize },
     /// The name and number of the replay topic at `entry`; its gap is still to be told.
     Announced { entry: usize },
     /// The replay topic at `entry` was read up to `after`, and if `is_finished` to its head.
@@ -202,8 +204,11 @@ impl<E: Encoder> Hub<E> {
             || session.replay.as_ref().is_some_and(|replay| replay.has(delivery.topic, through));
         let is_known = match &delivery.what {
             What::Publication(_) | What::Lost(_) => is_known,
-            // Of which epoch a topic is may have been told before this.
-            What::Epoch { .. } => false,
+            // Told before the first publication of it, where that was read afresh.
+            What::Epoch { at } => {
+                told.replayed.contains(&delivery.topic) && topic.head > *at
+                    || session.replay.as_ref().is_some_and(|it| it.has(delivery.topic, at.next()))
+            }
             // Told with the first publication, where that was read afresh.
             What::Announcement { start } => is_known && topic.head > *start,
         };
@@ -241,16 +246,6 @@ impl<E: Encoder> Hub<E> {
                 }
             }
             What::Announcement { .. } if !self.selects_by_pattern(lag.audience, topic) => {}
-            What::Epoch { at } => {
-                // What it read afresh may be beyond the place where the epoch began: it stays where it is.
-                let is_whole = told.replayed.contains(&delivery.topic);
-                let done = session.replay.as_ref().and_then(|it| it.done.get(&delivery.topic));
-                let done = if is_whole { Some(&topic.head) } else { done };
-                let at = done.map_or(*at, |done| *at.max(done));
-                write_event(&self.topics, delivery.topic, &What::Epoch { at }, |record| {
-                    builder.record(record, step);
-                });
-            }
             What::Lost(lost) if self.is_on_disk(topic) => {
                 let (delivery, topic, after) = (number, delivery.topic, lost.after);
                 builder.silent(CatchUpStep::Rewind { delivery, priority, topic, after });
@@ -410,12 +405,23 @@ impl<E: Encoder> Hub<E> {
         let lags = self.lags(self.sessions.at(index));
         let mut taken_away = None;
         let begun = self.transfers_begun(index, &marks, sent);
+        let rewound = marks.iter().find_map(|mark| match mark.step {
+            CatchUpStep::Rewind { delivery, topic, .. } => Some((delivery, topic)),
+            _ => None,
+        });
+        let epoch_known =
+            rewound.map(|(delivery, topic)| self.epoch_known_at(self.topics.at(topic), delivery));
         // How far it came with each priority.
         let mut reached: SmallVec<[(i8, u64); 2]> = SmallVec::new();
         let session = self.sessions.at_mut(index);
         for mark in marks.iter().filter(|mark| mark.end <= sent || mark.start < sent) {
             mark.what.count(&mut self.counters);
             match mark.step {
+                CatchUpStep::Renewed { entry } => {
+                    let replay = session.replay.as_mut().expect("its marks are of its replay");
+                    let wanted = replay.todo.entry_mut(entry);
+                    wanted.epoch = self.topics.at(wanted.topic).epoch;
+                }
                 CatchUpStep::Announced { entry } => {
                     let replay = session.replay.as_mut().expect("its marks are of its replay");
                     replay.todo.entry_mut(entry).announce = Announce::No;
@@ -441,6 +447,7 @@ impl<E: Encoder> Hub<E> {
                         let (gap, reason, announce) = (None, GapReason::Lagged, Announce::No);
                         let recovered = None;
                         let conflates_after = after;
+                        let epoch = epoch_known.unwrap_or(EpochIndex::NONE);
                         replay.add_one(ReplayTopic {
                             topic,
                             after,
@@ -448,6 +455,7 @@ impl<E: Encoder> Hub<E> {
                             gap,
                             reason,
                             announce,
+                            epoch,
                             recovered,
                         });
                     }
@@ -519,6 +527,7 @@ impl<E: Encoder> Hub<E> {
                 Some(LargeRest { progress, ..rest })
             }
             CatchUpStep::Announced { .. }
+            | CatchUpStep::Renewed { .. }
             | CatchUpStep::PassBy { .. }
             | CatchUpStep::Rewind { .. }
             | CatchUpStep::TakeAway { .. } => None,

@@ -369,8 +369,10 @@ impl<E: Encoder> Hub<E> {
         let described = SubscribedTopic { start: after, recovered, ..self.describe(index) };
         let reason = GapReason::History;
         let announce = Announce::of_named(topic.head);
-        let (topic, conflates_after) = (index, topic.head);
-        (ReplayTopic { topic, after, conflates_after, gap, reason, announce, recovered }, described)
+        let (topic, conflates_after, epoch) = (index, topic.head, topic.epoch);
+        let wanted =
+            ReplayTopic { topic, after, conflates_after, gap, reason, announce, epoch, recovered };
+        (wanted, described)
     }
 
     /// The place up to which a reader without positions has a topic of which it has everything before a moment,

@@ -104,12 +104,6 @@ impl<E: Encoder> Hub<E> {
         let (at, readers, number) = (topic.head, topic.readers.clone(), topic.home_number());
         let followers: Vec<_> = topic.followers.iter().map(|follower| follower.shard).collect();
         if !readers.is_empty() && !is_planted(Fault::EpochUntold) {
-            // What comes next is no difference to what was told before.
-            for reader in &readers {
-                if let Some(bases) = self.bases.get_mut(reader) {
-                    bases.forget(index);
-                }
-            }
             self.deliver(index, EntityIndex::NONE, What::Epoch { at }, &readers);
             self.renewal.told_at = self.deliveries.newest();
         }
@@ -119,9 +113,13 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Whether a reader that stands at `cursor` may not have heard yet of which epoch a topic is.
-    pub(crate) fn is_renewed_after(&self, topic: &Topic, cursor: u64) -> bool {
-        cursor < self.renewal.told_at && self.is_on_disk(topic)
+    /// Of which epoch a reader that stands at `cursor` knows a topic to be; of none, if it may not have heard yet.
+    pub(crate) fn epoch_known_at(&self, topic: &Topic, cursor: u64) -> EpochIndex {
+        let is_renewed = cursor < self.renewal.told_at && self.is_on_disk(topic);
+        match is_renewed && !is_planted(Fault::EpochFallsOffTheRing) {
+            true => EpochIndex::NONE,
+            false => topic.epoch,
+        }
     }
 
     /// Whether a topic that changed over may be among the deliveries after `cursor`.

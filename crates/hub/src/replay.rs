@@ -12,6 +12,7 @@ use crate::index::{AudienceIndex, TopicIndex};
 use crate::page::Page;
 use crate::rewind::Rewinding;
 use crate::todo::Todo;
+use crate::topic::EpochIndex;
 
 /// The topics that a session reads afresh.
 #[derive(Debug, Default)]
@@ -109,6 +110,8 @@ pub(crate) struct ReplayTopic {
     /// Why publications after `after` would be missing, should history not reach back to it.
     pub reason: GapReason,
     pub announce: Announce,
+    /// Of which epoch the reader knows it to be.
+    pub epoch: EpochIndex,
     /// Where it resumes: whether everything after its position follows. Told with the name.
     pub recovered: Option<bool>,
 }

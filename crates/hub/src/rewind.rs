@@ -113,7 +113,6 @@ impl<E: Encoder> Hub<E> {
     ) -> bool {
         let session = self.sessions.at(index);
         if session.replay.as_deref().is_some_and(|replay| replay.todo.contains(topic)) {
-            self.note_renewal(index, topic, rewinding.cursor);
             return true;
         }
         let Rewinding { audience, cursor, is_lapped, .. } = *rewinding;
@@ -132,17 +131,6 @@ impl<E: Encoder> Hub<E> {
             self.close_slow(index, "it fell behind on more topics than replay_topics_max");
         }
         self.closing.len() == closing
-    }
-
-    /// Where a topic that a session reads afresh already changed its epoch among the deliveries that are passed over, has
-    /// the session told so where it is.
-    fn note_renewal(&mut self, index: SessionIndex, topic: TopicIndex, cursor: u64) {
-        let is_renewed = self.is_renewed_after(self.topics.at(topic), cursor);
-        let replay = self.sessions.at_mut(index).replay.as_deref_mut().filter(|_| is_renewed);
-        if let Some(wanted) = replay.and_then(|replay| replay.todo.find_mut(topic)) {
-            let gap = ReplayGap { from: None, reason: GapReason::Epoch };
-            wanted.gap.get_or_insert(gap);
-        }
     }
 
     fn finish_rewinding(&mut self, index: SessionIndex, rewinding: &Rewinding) {
@@ -241,6 +229,7 @@ impl<E: Encoder> Hub<E> {
                     gap: None,
                     reason: GapReason::Lagged,
                     announce: Announce::No,
+                    epoch: topic.epoch,
                     recovered: None,
                 };
                 waiting.push((lag.priority, wanted));
@@ -284,8 +273,8 @@ impl<E: Encoder> Hub<E> {
             (Place::After(at) | Place::Lost(at), Some(done)) if *done >= at => Place::After(*done),
             (place, _) => place,
         };
-        let is_renewed = self.is_renewed_after(topic, cursor);
-        if place == Place::After(topic.head) && !is_renewed {
+        let epoch = self.epoch_known_at(topic, cursor);
+        if place == Place::After(topic.head) && epoch == topic.epoch {
             return;
         }
         let newest_before = match topic.history.as_deref().and_then(History::newest) {
@@ -318,8 +307,6 @@ impl<E: Encoder> Hub<E> {
             Place::Lost(to) if policy.lagged == Lagged::Snapshot => lost(newest_before.max(to)),
             Place::Lost(to) => lost(to),
         };
-        let epoch_gap = ReplayGap { from: None, reason: GapReason::Epoch };
-        let gap = gap.or(is_renewed.then_some(epoch_gap));
         let announce = match self.selects_by_pattern(audience, topic) {
             true => Announce::Yes,
             false => Announce::No,
@@ -327,7 +314,7 @@ impl<E: Encoder> Hub<E> {
         let (topic, reason) = (topic_index, GapReason::Lagged);
         let (conflates_after, recovered) = (after, None);
         let wanted =
-            ReplayTopic { topic, after, conflates_after, gap, reason, announce, recovered };
+            ReplayTopic { topic, after, conflates_after, gap, reason, announce, epoch, recovered };
         let replay = self.sessions.at_mut(index).replay.get_or_insert_default();
         replay.done.remove(&topic_index);
         replay.add_one(wanted);

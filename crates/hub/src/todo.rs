@@ -66,12 +66,6 @@ impl Todo {
         &mut self.list[entry]
     }
 
-    /// The entry of a topic that is to be read.
-    pub(crate) fn find_mut(&mut self, topic: TopicIndex) -> Option<&mut ReplayTopic> {
-        let place = self.places.get(&topic)? - self.taken;
-        self.list.get_mut(place as usize)
-    }
-
     /// Takes the entry out of those that count.
     pub(crate) fn drop_entry(&mut self, entry: usize) {
         if self.counts(entry) {

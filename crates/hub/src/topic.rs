@@ -94,6 +94,11 @@ pub(crate) struct Follower {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EpochIndex(pub u16);
 
+impl EpochIndex {
+    /// Of no topic.
+    pub(crate) const NONE: Self = Self(u16::MAX);
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyIndex(pub u16);
 
@@ -320,7 +325,8 @@ impl TopicTable {
             self.epochs.push(epoch.clone());
             self.epochs.len() - 1
         });
-        EpochIndex(u16::try_from(index).expect("fewer than 65,536 epochs in a process"))
+        let index = u16::try_from(index).ok().map(EpochIndex).filter(|it| *it != EpochIndex::NONE);
+        index.expect("fewer than 65,535 epochs in a process")
     }
 
     pub(crate) fn epoch(&self, index: EpochIndex) -> &Epoch {

@@ -76,6 +76,11 @@ impl<E: Encoder> Hub<E> {
         let mut oldest_base = u64::MAX;
         for (at, &number) in cut.iter().enumerate() {
             let Some(delivery) = self.deliveries.get(number) else { continue };
+            if matches!(delivery.what, What::Epoch { .. }) && !is_planted(Fault::DeltaAcrossEpochs)
+            {
+                // What comes next is no difference to what was told before.
+                bases.forget(delivery.topic);
+            }
             let What::Publication(publication) = &delivery.what else { continue };
             if !matches!(judged.verdicts[at], Verdict::Tell) {
                 continue;

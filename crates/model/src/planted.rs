@@ -60,6 +60,10 @@ pub enum Fault {
     ConflatesUnasked,
     /// Readers are not told that a topic's numbering goes on in another epoch.
     EpochUntold,
+    /// Who fell off the ring is not told so.
+    EpochFallsOffTheRing,
+    /// What is told in a new epoch is a difference to what was told in the old one.
+    DeltaAcrossEpochs,
     /// An `acknowledge` forgets what was acknowledged of other topics.
     AcknowledgedAlone,
     /// Where memory is short, what a policy keeps in any case is dropped, too.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use model::{
     AckLevel, CommandId, DeltaKind, Epoch, Event, Limits, Moment, Payload, PayloadKind, PolicyRule,
     Position, Publication, Rates, Resume, Selector, Sequence, Start, Subscribe, SubscribeOptions,
-    TopicName, TopicPolicy, Unread, Unsubscribe,
+    SubscribedTopic, TopicName, TopicPolicy, Unread, Unsubscribe,
 };
 use tidegate_hub::{
     Encoder, EncodingIndex, Form, Hub, HubMail, HubOptions, Outlet, PageWanted, Payloads, Progress,
@@ -106,15 +106,15 @@ impl Encoder for LineEncoder {
                 let (sequence, total) = (publication.sequence(), payload.len());
                 format!("fragment {topic} {sequence} {} {total} {text}\n", piece.start)
             }
-            Record::Topic(topic) => format!("start {} {}\n", topic.topic, topic.start),
+            Record::Topic(topic) => start_line(topic),
             Record::Event(Event::Subscribed(subscribed)) => {
-                let starts = subscribed.topics.iter();
-                let starts = starts.map(|topic| format!("start {} {}\n", topic.topic, topic.start));
+                let starts = subscribed.topics.iter().map(start_line);
                 let id = subscribed.id.map_or(0, |id| id.0);
                 format!("subscribed {id}\n{}", starts.collect::<String>())
             }
             Record::Event(Event::Gap(gap)) => {
-                format!("gap {} {} {}\n", gap.topic, gap.to, gap.reason.name())
+                let epoch = epoch_line(&gap.topic, &gap.epoch);
+                format!("{epoch}gap {} {} {}\n", gap.topic, gap.to, gap.reason.name())
             }
             Record::Event(Event::Unsubscribed { selectors, has_lagged: true, .. }) => {
                 let names: Vec<&str> = selectors.iter().map(Selector::as_str).collect();
@@ -149,6 +149,22 @@ impl Encoder for LineEncoder {
     }
 }
 
+/// The epoch that topics are of at first. That of a later one is told in a line of its own, before what is of it.
+pub const FIRST_EPOCH: &str = "e";
+pub const SECOND_EPOCH: &str = "f";
+
+fn epoch_line(topic: &TopicName, epoch: &Epoch) -> String {
+    match epoch.as_str() {
+        FIRST_EPOCH => String::new(),
+        later => format!("epoch {topic} {later}\n"),
+    }
+}
+
+fn start_line(topic: &SubscribedTopic) -> String {
+    let epoch = epoch_line(&topic.topic, &topic.epoch);
+    format!("{epoch}start {} {}\n", topic.topic, topic.start)
+}
+
 /// What one client received, and how much more its connection takes.
 #[derive(Default)]
 pub struct Connection {
@@ -162,6 +178,8 @@ pub struct Connection {
     begun: Option<Rc<Available>>,
     /// Where it stands in each topic, by the messages that were looked at.
     pub places: HashMap<String, u64>,
+    /// Which topics it knows to be of a later epoch than the first.
+    renewed: HashSet<String>,
 }
 
 /// The sequences of each topic that a shard could have told at one moment: from memory, from disk, or because they are
@@ -206,6 +224,9 @@ impl Connection {
             for line in message.lines() {
                 let mut words = line.split(' ');
                 let (Some(word), Some(topic)) = (words.next(), words.next()) else { continue };
+                if word == "epoch" {
+                    self.renewed.insert(topic.to_owned());
+                }
                 let Some(to) = words.next().and_then(|it| it.parse::<u64>().ok()) else { continue };
                 let last = words.next();
                 if word == "gap" {
@@ -302,6 +323,8 @@ pub struct Node {
     waiting: Vec<Vec<VecDeque<HubMail>>>,
     mailbox_len_max: usize,
     epoch: Epoch,
+    /// The topics that were published to before the second epoch began, each with its head then.
+    ended: Option<BTreeMap<TopicName, Sequence>>,
     limits: Limits,
     links: u32,
     commands: u64,
@@ -348,7 +371,8 @@ impl Node {
             mailboxes: (0..shards).map(|_| VecDeque::new()).collect(),
             waiting: vec![vec![VecDeque::new(); shards]; shards],
             mailbox_len_max: mail,
-            epoch: Epoch::new("e"),
+            epoch: Epoch::new(FIRST_EPOCH),
+            ended: None,
             limits,
             links: 0,
             commands: 0,
@@ -385,7 +409,8 @@ impl Node {
     /// that.
     pub fn come_back(&mut self, reader: usize, shard: usize, beyond: u64) {
         let Some(known) = &self.readers[reader] else { return };
-        let places = self.wires[known.shard].connections[&known.link].places.clone();
+        let connection = &self.wires[known.shard].connections[&known.link];
+        let (places, renewed) = (connection.places.clone(), connection.renewed.clone());
         let (encoding, room) = (known.encoding, known.room);
         let (selectors, options) = (known.selectors.clone(), known.options.clone());
         self.close(reader);
@@ -393,10 +418,37 @@ impl Node {
         self.readers[reader] = self.readers.pop().expect("just opened");
         for selector in &selectors {
             let places = places.iter().filter(|(name, _)| selector.matches(name));
-            let positions = places.map(|(name, at)| (name.as_str(), *at + beyond)).collect();
-            let options = options[selector].clone();
-            self.subscribe_from(reader, &[selector.as_str()], Start::Now, positions, options);
+            let positions = places.map(|(name, at)| {
+                let epoch = if renewed.contains(name) { SECOND_EPOCH } else { FIRST_EPOCH };
+                let sequence = Sequence::new(*at + beyond).expect("a sequence");
+                (self.topic(name), Position { epoch: Epoch::new(epoch), sequence })
+            });
+            let (positions, options) = (positions.collect(), options[selector].clone());
+            self.subscribe_at(reader, vec![selector.clone()], Start::Now, positions, options);
         }
+    }
+
+    /// The store begins a second epoch, once: every shard hears of that, and changes over in its next turns.
+    pub fn begin_epoch(&mut self) {
+        if self.ended.is_none() {
+            self.ended = Some(self.heads.clone());
+            let (old, new) = (Epoch::new(FIRST_EPOCH), Epoch::new(SECOND_EPOCH));
+            self.hubs.iter_mut().for_each(|hub| hub.handle_epoch(&old, &new));
+            self.epoch = new;
+        }
+    }
+
+    /// The epoch that a publication was given its place in.
+    pub fn epoch_of(&self, topic: &str, sequence: u64) -> &'static str {
+        let ended = self.ended.as_ref();
+        let is_of_first =
+            ended.is_none_or(|ended| ended.get(topic).is_some_and(|head| sequence <= head.get()));
+        if is_of_first { FIRST_EPOCH } else { SECOND_EPOCH }
+    }
+
+    /// The epoch that topics are of now.
+    pub fn epoch(&self) -> &str {
+        self.epoch.as_str()
     }
 
     /// Sessions that the hub closed come back.
@@ -491,7 +543,18 @@ impl Node {
             sequence: Sequence::new(at).expect("a sequence"),
         };
         let positions = positions.into_iter().map(|(name, at)| (self.topic(name), position(at)));
-        let positions: Vec<(TopicName, Position)> = positions.collect();
+        let positions = positions.collect();
+        self.subscribe_at(reader, selectors, start, positions, options)
+    }
+
+    fn subscribe_at(
+        &mut self,
+        reader: usize,
+        selectors: Vec<Selector>,
+        start: Start,
+        positions: Vec<(TopicName, Position)>,
+        options: SubscribeOptions,
+    ) -> u64 {
         self.commands += 1;
         let id = Some(CommandId(self.commands));
         let Some(known) = &mut self.readers[reader] else { return 0 };
@@ -512,7 +575,9 @@ impl Node {
             let head = || self.heads.get(&name).copied().unwrap_or(Sequence::START);
             let head = hub.standing(&name).map_or_else(head, |(at, _)| at.sequence);
             let floor = match (&start, positions.iter().find(|(topic, _)| *topic == name)) {
-                (_, Some((_, at))) if at.sequence > head => Sequence::START,
+                (_, Some((_, at))) if at.sequence > head || at.epoch != self.epoch => {
+                    Sequence::START
+                }
                 (_, Some((_, at))) => at.sequence,
                 (Start::Now, None) => head,
                 (Start::Last(count), None) => head.back(*count),
@@ -633,6 +698,7 @@ impl Node {
             let position = Position { epoch: self.epoch.clone(), sequence };
             self.hubs[shard].handle_head(&topic, &position);
         }
+        self.hubs[shard].renew_some();
         self.send_mail(shard);
         let has_more = self.hubs[shard].flush(&mut self.wires[shard], budget, self.now);
         while let Some(page) = self.hubs[shard].poll_page() {

@@ -124,6 +124,9 @@ properties! {
     one_shard_tells_what_the_ring_has: 4_000 of 120, |words| streams::run(streams::ring_beyond_history(1), words);
     three_shards_tell_what_the_ring_has: 3_000 of 120, |words| streams::run(streams::ring_beyond_history(3), words);
     three_shards_tell_what_the_ring_has_beyond_the_disk: 3_000 of 120, |words| streams::run(streams::ring_beyond_disk(3), words);
+    a_new_epoch_is_told_before_what_is_of_it: 3_000 of 120, |words| streams::run(streams::renewed(3), words);
+    a_new_epoch_is_told_to_those_who_fell_off: 4_000 of 120, |words| streams::run(streams::renewed_and_cramped(3), words);
+    no_delta_reaches_across_an_epoch: 3_000 of 120, |words| mixtures::run(&mixtures::alike_and_renewed(words));
     topics_that_come_and_go_have_their_own_pages: 3_000 of 120, |words| streams::run(streams::coming_and_going_on_disk(), words);
     who_comes_back_gets_what_it_lacks: 3_000 of 120, |words| streams::run(streams::coming_back(), words);
     readers_by_name_and_by_pattern_start_where_they_asked: 4_000 of 120, |words| streams::run(streams::mixed_subscriptions(), words);
@@ -173,6 +176,9 @@ faults! {
     memory_is_not_asked: MemoryIsNotAsked by one_shard_announces_every_gap;
     ring_is_not_asked: RingIsNotAsked by one_shard_tells_what_the_ring_has;
     ring_is_not_asked_beyond_the_disk: RingIsNotAsked by three_shards_tell_what_the_ring_has_beyond_the_disk;
+    epoch_untold: EpochUntold by a_new_epoch_is_told_before_what_is_of_it;
+    epoch_falls_off_the_ring: EpochFallsOffTheRing by a_new_epoch_is_told_to_those_who_fell_off;
+    delta_across_epochs: DeltaAcrossEpochs by no_delta_reaches_across_an_epoch;
     untold_gap: UntoldGap by one_shard_announces_every_gap;
     filtered_replaces: FilteredReplaces by any_mixture_ends_with_what_the_server_has;
     newest_replaced: NewestReplaced by any_mixture_ends_with_what_the_server_has;

@@ -122,6 +122,41 @@ fn what_nobody_read_is_a_gap_between_what_is_in_the_ring() {
     assert_eq!(told(&node, late), ["1", "2", "4 history", "5", "6"]);
 }
 
+/// The first publication of a topic with an interval is told at once, the others are held back meanwhile: its name comes
+/// before whatever is told of it first, also to who fell off the ring in between.
+#[test]
+fn a_topic_with_an_interval_is_named_to_those_who_fell_off_the_ring() {
+    for others in [0, 3, 4, 5, 20] {
+        let limits = Limits { recent_deliveries_max: 4, ..Limits::default() };
+        let rule = |selector: &str, interval_ms| PolicyRule {
+            selector: Selector::parse(selector, &limits).expect("valid"),
+            policy: TopicPolicy {
+                interval: Duration::from_millis(interval_ms),
+                conflation: Some(Conflation::Off),
+                history_count: 10,
+                ..TopicPolicy::default()
+            },
+        };
+        let rules = vec![rule("a", 1_000), rule("#", 0)];
+        let mut node = Node::new(1, limits.clone(), rules, 100);
+        let reader = node.open(0, SINGLE, ROOM);
+        node.subscribe(reader, &["+"], Start::Now);
+        node.settle();
+        node.take_room(reader, 0);
+        publish(&mut node, "b", 1);
+        publish(&mut node, "a", 3);
+        publish(&mut node, "b", others);
+        node.pass(Duration::from_secs(2));
+        publish(&mut node, "b", others);
+        node.settle();
+        let lines = node.lines(reader);
+        let named = lines.iter().position(|line| line.starts_with("start a "));
+        let first = lines.iter().position(|line| line.starts_with("publication a 1"));
+        assert!(named.is_some() && first.is_some() && named < first, "{others}: {lines:#?}");
+        assert_eq!(told(&node, reader), ["1", "2", "3"], "{others}: {lines:#?}");
+    }
+}
+
 /// One topic fills the ring: it is told in several pieces, each with a walk through it.
 #[test]
 fn a_long_stall_is_told_from_the_ring_in_pieces() {

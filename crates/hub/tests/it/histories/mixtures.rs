@@ -13,7 +13,7 @@ use tidegate_hub::EncodingIndex;
 
 use super::choices::Choices;
 use super::names_of_first_shard;
-use crate::node::{BATCHED, FRAGMENTED, Gaps, Node};
+use crate::node::{BATCHED, FIRST_EPOCH, FRAGMENTED, Gaps, Node};
 
 /// The fourth selects the first two topics.
 const TOPICS: [&str; 3] = ["a", "a/b", "b"];
@@ -27,14 +27,41 @@ const ENCODINGS: [EncodingIndex; 6] =
 
 #[derive(Clone, Debug)]
 pub enum Step {
-    Subscribe { reader: usize, selector: usize, options: usize },
-    Unsubscribe { reader: usize, selector: usize },
-    Throttle { reader: usize, rates: Rates },
-    Publish { topic: usize, entity: u8, bytes: usize, ending: usize },
-    Turn { shard: usize, budget: usize },
-    Room { reader: usize, bytes: usize },
-    Pass { ms: u64 },
-    Pages { shard: usize },
+    Subscribe {
+        reader: usize,
+        selector: usize,
+        options: usize,
+    },
+    Unsubscribe {
+        reader: usize,
+        selector: usize,
+    },
+    Throttle {
+        reader: usize,
+        rates: Rates,
+    },
+    Publish {
+        topic: usize,
+        entity: u8,
+        bytes: usize,
+        ending: usize,
+    },
+    Turn {
+        shard: usize,
+        budget: usize,
+    },
+    Room {
+        reader: usize,
+        bytes: usize,
+    },
+    Pass {
+        ms: u64,
+    },
+    Pages {
+        shard: usize,
+    },
+    /// The store begins another epoch.
+    Epoch,
 }
 
 #[derive(Clone, Debug)]
@@ -95,7 +122,7 @@ fn rates(choices: &mut Choices) -> Rates {
     }
 }
 
-fn step(word: u64, weights: &[u8; 8]) -> Step {
+fn step(word: u64, weights: &[u8; 9]) -> Step {
     let choices = &mut Choices::of(word);
     let kind = choices.weighted(weights);
     let reader = choices.below(ENCODINGS.len());
@@ -114,17 +141,18 @@ fn step(word: u64, weights: &[u8; 8]) -> Step {
         4 => Step::Turn { shard: choices.below(2), budget: 1 + choices.below(5) },
         5 => Step::Room { reader, bytes: choices.below(200) },
         6 => Step::Pass { ms: u64::from(choices.byte()) + u64::from(choices.byte()) / 2 },
-        _ => Step::Pages { shard: choices.below(2) },
+        7 => Step::Pages { shard: choices.below(2) },
+        _ => Step::Epoch,
     }
 }
 
 /// Every kind of mixture, by number.
 #[allow(dead_code)]
-pub const KINDS: [fn(&[u64]) -> Mixture; 3] = [mixture, alike, alike_and_far];
+pub const KINDS: [fn(&[u64]) -> Mixture; 4] = [mixture, alike, alike_and_far, alike_and_renewed];
 
 /// What `words` stand for: the node, then three options, then a step each.
 pub fn mixture(words: &[u64]) -> Mixture {
-    const WEIGHTS: [u8; 8] = [4, 1, 1, 14, 10, 6, 6, 2];
+    const WEIGHTS: [u8; 9] = [4, 1, 1, 14, 10, 6, 6, 2, 0];
     let word = |at: usize| words.get(at).copied().unwrap_or(0);
     let choices = &mut Choices::of(word(0));
     Mixture {
@@ -140,10 +168,10 @@ pub fn mixture(words: &[u64]) -> Mixture {
 
 /// Readers that ask for the same and share their audiences, with deltas, a ring of four and little time in a turn.
 pub fn alike(words: &[u64]) -> Mixture {
-    alike_with(words, &[5, 1, 0, 14, 14, 0, 1, 0])
+    alike_with(words, &[5, 1, 0, 14, 14, 0, 1, 0, 0])
 }
 
-fn alike_with(words: &[u64], weights: &[u8; 8]) -> Mixture {
+fn alike_with(words: &[u64], weights: &[u8; 9]) -> Mixture {
     let options = SubscribeOptions { delta: DeltaKind::Vcdiff, ..Default::default() };
     let history_count = policy(words.first().copied().unwrap_or(0)).history_count;
     let mut steps: Vec<Step> = words.iter().skip(1).map(|word| step(*word, weights)).collect();
@@ -169,11 +197,19 @@ fn alike_with(words: &[u64], weights: &[u8; 8]) -> Mixture {
     }
 }
 
+/// The same with topics on disk, whose store begins another epoch: what is told then is no difference to what was told before.
+pub fn alike_and_renewed(words: &[u64]) -> Mixture {
+    let mut mixture = alike_with(words, &[5, 1, 0, 14, 14, 0, 1, 2, 1]);
+    (mixture.policy.ack, mixture.policy.memory_count) = (AckLevel::Disk, 2);
+    mixture.policy.history_count = 10_000;
+    mixture
+}
+
 /// The same far from the topics' home: topics are forgotten and others come into their slots while batches are
 /// under way.
 pub fn alike_and_far(words: &[u64]) -> Mixture {
     let mut mixture =
-        Mixture { shards: 2, is_far: true, ..alike_with(words, &[2, 0, 0, 14, 16, 0, 0, 0]) };
+        Mixture { shards: 2, is_far: true, ..alike_with(words, &[2, 0, 0, 14, 16, 0, 0, 0, 0]) };
     mixture.recent_deliveries_max = 1_000;
     mixture.policy.history_count = 10_000;
     for step in &mut mixture.steps {
@@ -320,6 +356,7 @@ fn run_step(
         Step::Room { reader, bytes } => node.give_room(reader, bytes),
         Step::Pages { shard } => node.answer_pages(shard % mixture.shards, 1),
         Step::Pass { ms } => node.pass(Duration::from_millis(ms)),
+        Step::Epoch => node.begin_epoch(),
     }
 }
 
@@ -341,6 +378,8 @@ impl Check<'_> {
         let mut partial = HashMap::<(&str, u64), String>::new();
         let mut taken: Vec<&str> = Vec::new();
         let mut excused: HashSet<(&str, u64)> = HashSet::new();
+        // The topics that it knows to be of the second epoch.
+        let mut renewed: HashSet<&str> = HashSet::new();
         for (at, line) in lines.iter().enumerate() {
             let context = || format!("reader {reader}, line {at} `{line}` of {lines:#?}");
             let words: Vec<&str> = line.split(' ').collect();
@@ -360,8 +399,16 @@ impl Check<'_> {
                     let has_all = mixture.recent_deliveries_max > mixture.steps.len();
                     let has_all = has_all && mixture.shards == 1;
                     assert!(!has_all || reason != "lagged", "{}", context());
-                    assert!(number(2) >= last[topic], "a gap backwards: {}", context());
+                    if reason == "epoch" {
+                        values.remove(topic);
+                    } else {
+                        assert!(number(2) >= last[topic], "a gap backwards: {}", context());
+                    }
                     last.insert(topic, number(2));
+                    None
+                }
+                ["epoch", topic, _] => {
+                    renewed.insert(topic);
                     None
                 }
                 ["publication", topic, _, _, text] => {
@@ -413,6 +460,8 @@ impl Check<'_> {
             let before = *last.get(topic).unwrap_or_else(|| panic!("unheard: {}", context()));
             let sequence = number(2);
             assert!(sequence > before, "{}", context());
+            let is_renewed = node.epoch_of(topic, sequence) != FIRST_EPOCH;
+            assert!(!is_renewed || renewed.contains(topic), "an untold epoch: {}", context());
             for skipped in before + 1..sequence {
                 assert!(
                     self.may_be_left_out(topic, skipped),

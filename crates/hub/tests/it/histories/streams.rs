@@ -9,7 +9,7 @@ use model::{
 
 use super::choices::Choices;
 use super::names_of_first_shard;
-use crate::node::{BATCHED, Node, SINGLE};
+use crate::node::{BATCHED, FIRST_EPOCH, Node, SINGLE};
 
 /// What happens next. Readers are named by a number, modulo how many there are.
 #[derive(Clone, Debug)]
@@ -73,6 +73,8 @@ pub enum Step {
         count: usize,
     },
     Tick,
+    /// The store begins another epoch.
+    Epoch,
 }
 
 /// How often each kind of step comes.
@@ -92,6 +94,7 @@ pub struct Weights {
     pub tick: u8,
     pub turns: u8,
     pub stop: u8,
+    pub epoch: u8,
 }
 
 const USUAL: Weights = Weights {
@@ -109,6 +112,7 @@ const USUAL: Weights = Weights {
     tick: 1,
     turns: 0,
     stop: 0,
+    epoch: 0,
 };
 
 /// A node, its readers at the start, and what may happen to them.
@@ -149,7 +153,7 @@ impl Setting {
         let choices = &mut Choices::of(word);
         let Weights { open, close, subscribe, unsubscribe, publish, burst, turn, room, .. } =
             self.weights;
-        let Weights { change, come_back, pages, tick, turns, stop, .. } = self.weights;
+        let Weights { change, come_back, pages, tick, turns, stop, epoch, .. } = self.weights;
         let (topics, selectors) = (self.topics.len(), self.selectors.len());
         let weights = [
             publish,
@@ -166,6 +170,7 @@ impl Setting {
             burst,
             turns,
             stop,
+            epoch,
         ];
         match choices.weighted(&weights) {
             0 => Step::Publish { topic: choices.below(topics), bytes: choices.below(60) },
@@ -207,7 +212,8 @@ impl Setting {
                 count: 1 + choices.below(self.burst_max),
             },
             12 => Step::Turns,
-            _ => Step::Stop { reader: choices.below(8) },
+            13 => Step::Stop { reader: choices.below(8) },
+            _ => Step::Epoch,
         }
     }
 
@@ -279,6 +285,7 @@ fn run_step(node: &mut Node, setting: &Setting, step: &Step) {
         }
         Step::Pages { shard, count } => node.answer_pages(*shard, *count),
         Step::Tick => node.tick(),
+        Step::Epoch => node.begin_epoch(),
         Step::Unsubscribe { reader, which } => unsubscribe(node, reader % count, *which),
         Step::Publish { topic, bytes } => publish(node, &setting.topics[*topic], *bytes),
         Step::Burst { topic, count } => {
@@ -317,12 +324,18 @@ fn check_reader(node: &Node, setting: &Setting, reader: usize) {
     let lines = node.lines(reader);
     let mut last: HashMap<&str, u64> = HashMap::new();
     let (mut answered, mut follows_answer) = (Vec::<u64>::new(), false);
+    // The epoch that it knows each topic to be of, and the one that the next line is of.
+    let (mut epochs, mut next_epoch) = (HashMap::<&str, &str>::new(), FIRST_EPOCH);
     let mut words: Vec<&str> = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         words.clear();
         words.extend(line.split(' '));
         let context = || format!("reader {reader}, line {at} `{line}` of {lines:#?}");
-        follows_answer = words[0] == "subscribed" || follows_answer && words[0] == "start";
+        follows_answer = words[0] == "subscribed"
+            || follows_answer && (words[0] == "start" || words[0] == "epoch");
+        if let ["start" | "gap", topic, ..] = words[..] {
+            epochs.insert(topic, std::mem::replace(&mut next_epoch, FIRST_EPOCH));
+        }
         match words[..] {
             ["start", topic, start] => {
                 let start: u64 = start.parse().expect("a number");
@@ -346,6 +359,8 @@ fn check_reader(node: &Node, setting: &Setting, reader: usize) {
             ["publication", topic, sequence, form, text] => {
                 let sequence: u64 = sequence.parse().expect("a number");
                 assert_eq!(Some(text), node.text(topic, sequence), "{}", context());
+                let is_known = epochs[topic] >= node.epoch_of(topic, sequence);
+                assert!(is_known, "of an epoch that it was not told: {}", context());
                 let before = *last.get(topic).unwrap_or_else(|| panic!("unheard: {}", context()));
                 assert_eq!(sequence, before + 1, "{}", context());
                 assert!(form == "full" || form == "short", "{}", context());
@@ -353,6 +368,7 @@ fn check_reader(node: &Node, setting: &Setting, reader: usize) {
             }
             ["subscribed", id] => answered.push(id.parse::<u64>().expect("a number")),
             ["unsubscribed"] => {}
+            ["epoch", _, epoch] => next_epoch = epoch,
             _ => panic!("unexpected: {}", context()),
         }
     }
@@ -363,6 +379,8 @@ fn check_reader(node: &Node, setting: &Setting, reader: usize) {
         if is_read && *head > Sequence::START {
             let last = last.get(topic.as_str()).copied();
             assert_eq!(last, Some(head.get()), "reader {reader} of {topic}: {lines:#?}");
+            let epoch = epochs.get(topic.as_str()).copied();
+            assert_eq!(epoch, Some(node.epoch()), "reader {reader} of {topic}: {lines:#?}");
         }
     }
 }
@@ -373,7 +391,7 @@ fn texts(all: &[&str]) -> Vec<String> {
 
 /// Every setting, by number.
 #[allow(dead_code)]
-pub const SETTINGS: [fn() -> Setting; 19] = [
+pub const SETTINGS: [fn() -> Setting; 21] = [
     || roomy(1),
     || roomy(3),
     || small_ring(1),
@@ -393,6 +411,8 @@ pub const SETTINGS: [fn() -> Setting; 19] = [
     bursts,
     || ring_beyond_history(3),
     || ring_beyond_disk(3),
+    || renewed(3),
+    || renewed_and_cramped(3),
 ];
 
 /// Everything has room: nothing is ever lost.
@@ -496,6 +516,16 @@ pub fn ring_beyond_disk(shards: usize) -> Setting {
     Setting { policy, ..ring_beyond_history(shards) }
 }
 
+/// The store begins another epoch, with readers at every place and sessions that come back with positions of the old one.
+pub fn renewed(shards: usize) -> Setting {
+    Setting { weights: Weights { epoch: 1, come_back: 4, pages: 4, ..USUAL }, ..on_disk(shards) }
+}
+
+/// The same, with no room in the ring and in mailboxes: some are told by the ring, others fall off it.
+pub fn renewed_and_cramped(shards: usize) -> Setting {
+    Setting { limits: cramped(1).limits, mail: 3, ..renewed(shards) }
+}
+
 /// Topics far from home are forgotten and others come into their slots, while pages of them are on the way.
 pub fn coming_and_going_on_disk() -> Setting {
     Setting {
@@ -561,6 +591,7 @@ fn joining() -> Setting {
             tick: 0,
             turns: 5,
             stop: 3,
+            epoch: 0,
         },
         ..roomy(1)
     }
