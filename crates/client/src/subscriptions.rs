@@ -167,7 +167,7 @@ impl Subscriptions {
     pub fn add(&mut self, wanted: Subscribe) -> SubscriptionId {
         let id = SubscriptionId(self.next_id);
         self.next_id += 1;
-        let tracker = Tracker::new(wanted.start == Start::Snapshot, &wanted.positions);
+        let tracker = Tracker::new(&wanted.start, &wanted.positions);
         let subscription = Subscription {
             wanted,
             tracker,

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use model::{
-    Epoch, Gap, GapReason, PayloadKind, Position, RandomState, Sequence, SubscribedTopic, TopicName,
+    Epoch, Gap, GapReason, PayloadKind, Position, RandomState, Sequence, Start, SubscribedTopic,
+    TopicName,
 };
 
 use crate::errors::ClientError;
@@ -86,17 +87,20 @@ impl Place {
 pub(crate) struct Tracker {
     places: HashMap<TopicName, Place, RandomState>,
     wants_snapshots: bool,
+    wants_all: bool,
 }
 
 impl Tracker {
     /// A tracker that resumes from `positions`.
-    pub(crate) fn new(wants_snapshots: bool, positions: &[(TopicName, Position)]) -> Self {
+    pub(crate) fn new(start: &Start, positions: &[(TopicName, Position)]) -> Self {
         let resumed = |(topic, at): &(TopicName, Position)| {
             let place = Place::new(at.clone(), Sequence::START);
             let place = Place { is_resuming: true, is_described: false, ..place };
             (topic.clone(), place)
         };
-        Self { places: positions.iter().map(resumed).collect(), wants_snapshots }
+        let places = positions.iter().map(resumed).collect();
+        let (wants_snapshots, wants_all) = (*start == Start::Snapshot, *start == Start::All);
+        Self { places, wants_snapshots, wants_all }
     }
 
     /// Where it is in `topic`.
@@ -123,7 +127,7 @@ impl Tracker {
     /// Notes that the connection is gone: every topic has to be resumed, and what comes into being meanwhile
     /// is news.
     pub(crate) fn handle_disconnect(&mut self) {
-        self.wants_snapshots = false;
+        (self.wants_snapshots, self.wants_all) = (false, true);
         for place in self.places.values_mut() {
             (place.is_resuming, place.wants_snapshot) = (true, false);
         }
@@ -190,6 +194,10 @@ impl Tracker {
             // Where nothing is to come but news, the first of it is no snapshot, even if the topic is described again
             // before.
             let wants_snapshot = self.wants_snapshots && start < head;
+            // If it is resumed for another, and not whole, a gap says what is not there.
+            let is_gap_to_come = self.wants_all && *recovered == Some(false);
+            let sequence = if is_gap_to_come { Sequence::START } else { *start };
+            let begun = Position { sequence, ..begun };
             let place = Place { wants_snapshot, ..Place::new(begun.clone(), *head) };
             self.places.insert(name.clone(), place);
             return vec![Told::Placed { topic: name.clone(), at: begun }];
@@ -330,7 +338,7 @@ mod tests {
 
     #[test]
     fn the_value_there_was_is_a_snapshot_and_comes_once() {
-        let mut tracker = Tracker::new(true, &[]);
+        let mut tracker = Tracker::new(&Start::Snapshot, &[]);
         tracker.handle_topic(&topic("e", 4, 5, None), false);
         assert_eq!(publication(&mut tracker, 5), Some(true));
         assert_eq!(publication(&mut tracker, 5), None);
@@ -343,7 +351,7 @@ mod tests {
 
     #[test]
     fn news_is_no_snapshot_because_its_topic_was_described_again_before() {
-        let mut tracker = Tracker::new(true, &[]);
+        let mut tracker = Tracker::new(&Start::Snapshot, &[]);
         tracker.handle_topic(&topic("e", 0, 0, None), false);
         tracker.handle_topic(&topic("e", 0, 2, None), false);
         assert_eq!(publication(&mut tracker, 1), Some(false));

@@ -455,6 +455,20 @@ def test_a_new_numbering_is_taken_by_all_who_read_the_topic_whoever_asked() -> N
     assert driven.machine.positions(0) == {"a/x": {"epoch": "e3", "sequence": 1}}
 
 
+def test_who_wants_all_is_told_what_of_a_new_numbering_is_not_there_if_the_topic_is_resumed_for_another() -> None:
+    driven = Driven()
+    resumed = at("x", 33, 13, recovered=False)
+    driven.live(["x"], resumed, positions={"x": {"epoch": "e0", "sequence": 5}})
+    for pattern, options in [("#", ReadOptions(start="now")), ("+", ReadOptions(start="all"))]:
+        driven.machine.add([pattern], options)
+        for asked in driven.settled():
+            driven.hear({"type": "subscribed", "id": asked["id"], "selectors": asked["topics"], "topics": []})
+    driven.settled()
+    driven.hear({"type": "topic", **resumed}, gap("x", 13, reason="epoch"), publication("x", 14))
+    told = [line for line in driven.news() if " gap " in line or " update " in line]
+    assert sorted(told) == ["0 update x 14 14", "1 update x 14 14", "2 gap x 1..13 epoch", "2 update x 14 14"]
+
+
 def test_an_answer_that_nobody_waits_for_any_more_says_all_the_same_where_the_topic_is_read() -> None:
     driven = Driven()
     driven.live(["a"], at("a", 9, 9))

@@ -1,4 +1,4 @@
-use model::{Epoch, Limits, Sequence};
+use model::{Epoch, Gap, GapReason, Limits, Sequence};
 
 use super::*;
 
@@ -458,4 +458,30 @@ fn a_place_that_is_given_later_is_the_earliest_that_anybody_needs_then() {
         answer(&mut all, as_id, topics.collect());
         asked.extend(settled(&mut all, &mut id));
     }
+}
+
+#[test]
+fn who_wants_all_is_told_what_is_not_there_if_the_topic_is_resumed_for_another() {
+    let (mut all, mut id) = (Subscriptions::default(), 1);
+    all.handle_connected();
+    let at = Position { epoch: Epoch::new("e0"), sequence: sequence(5) };
+    let resumed = described("x", "e", (13, 33), Some(false));
+    all.add(Subscribe { positions: vec![(topic("x"), at)], ..subscribe("x") });
+    let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("it is asked for") };
+    answer(&mut all, asked, vec![resumed.clone()]);
+    for (text, start) in [("#", Start::Now), ("+", Start::All)] {
+        all.add(Subscribe { start, ..subscribe(text) });
+        let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("it is asked for") };
+        answer(&mut all, asked, vec![]);
+    }
+    settled(&mut all, &mut id);
+    news(&mut all);
+    let (name, number, epoch) = (resumed.topic.clone(), resumed.number, resumed.epoch.clone());
+    announce(&mut all, resumed);
+    let (from, to, reason) = (None, sequence(13), GapReason::Epoch);
+    let gap = Gap { topic: name, number, epoch, from, to, reason };
+    all.handle_record(ServerRecord::Event(Event::Gap(gap)));
+    let mut told = news(&mut all);
+    told.sort();
+    assert_eq!(told, ["2 gap ..13"], "the others want nothing of what was before");
 }

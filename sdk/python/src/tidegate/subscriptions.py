@@ -135,7 +135,7 @@ class Subscriptions:
             index=self._next_index,
             selectors=list(selectors),
             options=options,
-            tracker=Tracker(options.start == "snapshot", positions),
+            tracker=Tracker(options.start, positions),
             takes_deltas=options.delta not in (None, "none"),
         )
         self._next_index += 1

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Union
 
-from .protocol import Event, GapReason, PayloadKind, Position, Positions, decode_payload
+from .protocol import Event, GapReason, PayloadKind, Position, Positions, Start, decode_payload
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,10 @@ class _Place:
 class Tracker:
     """Follows the positions of one subscription's topics, across connections."""
 
-    def __init__(self, wants_snapshots: bool, positions: Positions) -> None:
+    def __init__(self, start: Start, positions: Positions) -> None:
         """`positions` are places from which to resume."""
-        self._wants_snapshots = wants_snapshots
+        self._wants_snapshots = start == "snapshot"
+        self._wants_all = start == "all"
         self._places = {
             topic: _Place(position["epoch"], position["sequence"], head=0, is_resuming=True)
             for topic, position in positions.items()
@@ -130,7 +131,7 @@ class Tracker:
     def handle_disconnect(self) -> None:
         """Notes that the connection is gone: every topic has to be resumed."""
         # What comes into being meanwhile is news.
-        self._wants_snapshots = False
+        self._wants_snapshots, self._wants_all = False, True
         for place in self._places.values():
             place.is_resuming = True
             place.wants_snapshot = False
@@ -180,8 +181,10 @@ class Tracker:
         if place is None:
             # Where nothing is to come but news, the first of it is no snapshot, even if the topic is described again before.
             wants_snapshot = self._wants_snapshots and start < head
-            self._places[topic] = _Place(epoch, start, head, wants_snapshot, is_described=True)
-            return [Placed(topic, epoch, start)]
+            # If it is resumed for another, and not whole, a gap says what is not there.
+            sequence = 0 if self._wants_all and is_lost else start
+            self._places[topic] = _Place(epoch, sequence, head, wants_snapshot, is_described=True)
+            return [Placed(topic, epoch, sequence)]
         is_beyond = place.epoch == epoch and start > place.sequence
         if place.is_late and wire.get("recovered") is None and is_beyond:
             return []
