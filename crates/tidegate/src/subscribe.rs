@@ -25,9 +25,9 @@ pub(crate) fn subscribe(args: &SubArgs) -> Outcome {
     let start = start_of(args.from.as_deref().unwrap_or(usual))?;
     let (positions, options) = (Vec::new(), options_of(args)?);
     let rates = Rates { bytes: args.bytes_per_second, messages: args.messages_per_second };
+    let mut client = connect_with(&args.remote, rates)?;
     let mut hint = (std::io::stderr().is_terminal() && !args.output.json)
         .then(|| (Instant::now() + HINT_AFTER, hint_of(&selectors, &start)));
-    let mut client = connect_with(&args.remote, rates)?;
     client.subscribe(Subscribe { selectors, start, positions, name: name.clone(), options });
     let mut printed = name.map(Printed::new);
     let mut left = args.count.unwrap_or(u64::MAX);
