@@ -124,11 +124,12 @@ def test_a_refused_client_is_found_in_the_log_alone(start):
 
 def test_what_a_client_does_again_and_again_is_a_few_lines(start):
     server = start()
+    first = time.time() // 60
     for _ in range(50):
         assert publish(server, "b").status_code == 403
     stop(server)
-    # A minute may begin meanwhile.
-    assert 1 <= server.errors().count(" refused: ") <= 6, server.errors()
+    minutes = time.time() // 60 - first + 1
+    assert 1 <= server.errors().count(" refused: ") <= 3 * minutes, server.errors()
 
 
 def test_a_client_cannot_write_lines_of_its_own(start):

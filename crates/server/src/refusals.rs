@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(told(Code::NotAllowed, "10.0.0.1", 60_000), 3);
         assert_eq!(told(Code::NotAllowed, "10.0.0.1", 59_990), 0, "a shard is a moment behind");
         let at = Code::ALL.iter().position(|code| *code == Code::NotAllowed).expect("a code");
-        assert_eq!(refusals.untold[at].load(Ordering::Relaxed), 24);
+        assert_eq!(refusals.untold[at].load(Ordering::Relaxed), 34);
         let rest_after = |unix_ms| {
             refusals.tell_rest(unix_ms);
             refusals.untold[at].load(Ordering::Relaxed)
