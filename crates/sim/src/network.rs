@@ -106,6 +106,11 @@ impl Network {
         take(&mut link.to_client, count)
     }
 
+    /// Lets the server send so many bytes before the socket is full.
+    pub fn set_room(&mut self, number: u32, bytes: usize) {
+        self.links[number as usize].room = bytes;
+    }
+
     /// Whether bytes of the server wait to be received.
     pub fn has_bytes_for(&self, number: u32) -> bool {
         !self.links[number as usize].to_client.is_empty()

@@ -688,21 +688,25 @@ fn pages_that_are_read_from_the_store_are_bounded() {
 struct Gateway {
     link: u32,
     told: String,
+    /// The id of its last command.
+    asked: u64,
 }
 
 impl Gateway {
     fn open(node: &mut Node, shard: usize) -> Self {
         let link = node.network.borrow_mut().connect(shard);
         node.send(link, HANDSHAKE);
-        Self { link, told: String::new() }
+        Self { link, told: String::new(), asked: 0 }
     }
 
-    fn say(&self, node: &mut Node, verb: &str, device: usize) {
+    fn say(&mut self, node: &mut Node, verb: &str, device: usize) {
+        self.asked += 1;
+        let id = self.asked;
         let key = match verb {
             "attach" => r#","authorization":"Bearer device-key-0123456789""#,
             _ => "",
         };
-        let text = format!(r#"{{"type":"{verb}","device":"meters/d{device}"{key}}}"#);
+        let text = format!(r#"{{"id":{id},"type":"{verb}","device":"meters/d{device}"{key}}}"#);
         node.send(self.link, &frame(&text));
     }
 
@@ -739,7 +743,7 @@ fn devices_listed(node: &mut Node) -> BTreeSet<String> {
 }
 
 /// Sessions on three shards attach and detach the same devices; shards have their turns in any order. In the end each device
-/// is where its home says.
+/// is where its home says, and every command has its one answer.
 fn check_takeovers(seed: u64) {
     const SHARDS: usize = 3;
     const DEVICES: usize = 3;
@@ -767,6 +771,11 @@ fn check_takeovers(seed: u64) {
         node.turn();
         gateways.iter_mut().for_each(|it| it.told += &node.receive(it.link));
     }
+    for gateway in &gateways {
+        let mut answered = ids_of(&gateway.told);
+        answered.sort_unstable();
+        assert_eq!(answered, Vec::from_iter(1..=gateway.asked), "with seed {seed}");
+    }
     let listed = devices_listed(&mut node);
     let mut had: Vec<String> = gateways.iter().flat_map(Gateway::devices).collect();
     had.sort();
@@ -778,6 +787,32 @@ fn check_takeovers(seed: u64) {
 #[test]
 fn takeovers_in_any_order_leave_each_device_where_its_home_says() {
     (0..400).for_each(check_takeovers);
+}
+
+#[test]
+fn a_continue_that_the_socket_takes_in_parts_arrives_whole() {
+    const BODY: &str = r#"{"topic":"t","data":1}"#;
+    let mut node = Node::start(1, "");
+    let link = node.connect();
+    node.network.borrow_mut().set_room(link, 10);
+    let head = format!(
+        "POST /v1/commands HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\n\
+         Content-Length: {}\r\n\r\n",
+        BODY.len()
+    );
+    node.send(link, head.as_bytes());
+    let mut told = String::new();
+    for _ in 0..10 {
+        node.turn();
+        told += &node.receive(link);
+    }
+    assert_eq!(told, "HTTP/1.1 100 Continue\r\n\r\n");
+    node.send(link, BODY.as_bytes());
+    for _ in 0..100 {
+        node.turn();
+        told += &node.receive(link);
+    }
+    assert_eq!(told.matches("HTTP/1.1 ").count(), 2, "{told}");
 }
 
 #[test]
