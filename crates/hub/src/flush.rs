@@ -168,7 +168,7 @@ impl<E: Encoder> Hub<E> {
     pub fn flush(&mut self, outlet: &mut impl Outlet, budget: usize, now: Moment) -> bool {
         self.now = now;
         self.run_timers();
-        let has_operations = self.run_operations();
+        self.run_operations();
         self.cut_batches();
         let mut left = budget;
         // Sessions that catch up may take half, and a small part of it while a batch is on its way to those
@@ -194,7 +194,8 @@ impl<E: Encoder> Hub<E> {
             self.flush.made.clear();
             self.flush.made_deltas.clear();
         }
-        let has_more = has_operations
+        // Serving a session may have begun some.
+        let has_more = self.operations.len() > 0
             || !self.flush.active.is_empty()
             || !self.flush.queue.is_empty()
             || !self.flush.dirty.is_empty();

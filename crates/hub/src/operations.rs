@@ -74,8 +74,8 @@ impl<E: Encoder> Hub<E> {
         self.run_operation(operation, share);
     }
 
-    /// Goes on with the operations for one turn; answers whether there is more to do.
-    pub(crate) fn run_operations(&mut self) -> bool {
+    /// Goes on with the operations for one turn.
+    pub(crate) fn run_operations(&mut self) {
         const PARTS: usize = 8;
         self.operations.steps = self.settings.limits.attached_per_turn.max(1);
         let share = self.operations.steps.div_ceil(PARTS);
@@ -84,7 +84,6 @@ impl<E: Encoder> Hub<E> {
         {
             self.run_operation(operation, share);
         }
-        !self.operations.queue.is_empty()
     }
 
     fn run_operation(&mut self, mut operation: Operation, share: usize) {

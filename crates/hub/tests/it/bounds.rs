@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use model::{
-    Code, Conflation, Epoch, Limits, Position, Rates, Sequence, Start, Subscribe, SubscribeOptions,
-    TopicName, Unsubscribe,
+    Code, Conflation, Epoch, Limits, PolicyRule, Position, Rates, Selector, Sequence, Start,
+    Subscribe, SubscribeOptions, TopicName, TopicPolicy, Unsubscribe,
 };
 use tidegate_hub::SessionIndex;
 
@@ -200,10 +200,9 @@ fn patterns_that_cannot_be_compared_in_few_steps_are_refused() {
 #[test]
 fn a_session_far_behind_in_a_few_topics_is_told_everything_once() {
     const COUNT: u64 = 10_000;
-    let policy =
-        model::TopicPolicy { history_count: 20_000, memory_count: 20_000, ..Default::default() };
-    let everything = model::Selector::parse("#", &Limits::default()).expect("valid");
-    let rules = vec![model::PolicyRule { selector: everything, policy }];
+    let policy = TopicPolicy { history_count: 20_000, memory_count: 20_000, ..Default::default() };
+    let everything = Selector::parse("#", &Limits::default()).expect("valid");
+    let rules = vec![PolicyRule { selector: everything, policy }];
     let mut node = Node::new(1, Limits::default(), rules, 1 << 20);
     let reader = node.open(0, SINGLE, ROOM);
     let options = SubscribeOptions { filter: Some("9".into()), ..SubscribeOptions::default() };
@@ -589,10 +588,9 @@ fn operations_beyond_the_limit_are_refused_until_others_are_done() {
 /// The most steps of a turn in which so many readers of a selector catch up with 20,000 publications of which their filter
 /// accepts few.
 fn steps_of_a_turn_with(readers: usize, selector: &str) -> u64 {
-    let policy =
-        model::TopicPolicy { history_count: 30_000, memory_count: 30_000, ..Default::default() };
-    let everything = model::Selector::parse("#", &Limits::default()).expect("valid");
-    let rules = vec![model::PolicyRule { selector: everything, policy }];
+    let policy = TopicPolicy { history_count: 30_000, memory_count: 30_000, ..Default::default() };
+    let everything = Selector::parse("#", &Limits::default()).expect("valid");
+    let rules = vec![PolicyRule { selector: everything, policy }];
     let mut node = Node::new(1, Limits::default(), rules, 1 << 20);
     for _ in 0..readers {
         let reader = node.open(0, SINGLE, ROOM);
@@ -632,4 +630,27 @@ fn readers_that_catch_up_share_the_steps_of_a_turn() {
             "{selector}: {most:?} steps in one turn"
         );
     }
+}
+
+/// A session that is served may begin to look for its topics. With nobody else at work, nothing but its own operation gets it on.
+#[test]
+fn who_is_held_up_by_its_rate_and_looks_for_its_topics_goes_on_by_itself() {
+    let limits = Limits { attached_per_turn: 1, recent_deliveries_max: 1_000, ..Limits::default() };
+    let selector = Selector::parse("#", &limits).expect("valid");
+    let policy = TopicPolicy {
+        conflation: Some(Conflation::Off),
+        history_count: 1,
+        ..TopicPolicy::default()
+    };
+    let mut node = Node::new(1, limits, vec![PolicyRule { selector, policy }], 100);
+    let reader = node.open(0, SINGLE, ROOM);
+    node.throttle(reader, Rates { messages: NonZeroU32::new(1), bytes: None });
+    (0..30).for_each(|number| node.publish(&format!("a/{number}"), "x"));
+    node.subscribe(reader, &["a/#"], Start::Now);
+    node.settle();
+    (0..60).for_each(|_| node.publish("a/0", "x"));
+    node.settle();
+    let lines = node.lines(reader);
+    let told = lines.iter().filter(|line| line.starts_with("publication a/0 ")).count();
+    assert_eq!(told, 60, "{lines:#?}");
 }
