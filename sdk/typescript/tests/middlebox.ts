@@ -11,6 +11,8 @@ export interface Manners {
   upgrade?: "carry" | "refuse" | "swallow";
   /** Bytes of a response's body that pass; what comes then is held back until the response ends. */
   passedBytes?: number;
+  /** What comes of a response once a command was carried is held back until the response ends. */
+  holdsAnswers?: boolean;
   /** Every connection is cut after this time. */
   cutAfterMs?: number;
 }
@@ -74,12 +76,13 @@ export class Middlebox {
       const value = response.headers[name];
       if (value !== undefined) answer.setHeader(name, value);
     }
-    const { passedBytes = Infinity } = this.manners;
+    const { passedBytes = Infinity, holdsAnswers = false } = this.manners;
     let bytes = 0;
     const held: Buffer[] = [];
     for await (const chunk of response as AsyncIterable<Buffer>) {
       bytes += chunk.length;
-      if (bytes <= passedBytes) answer.write(chunk);
+      const isAnswer = holdsAnswers && this.asked.includes("/v1/commands");
+      if (bytes <= passedBytes && !isAnswer) answer.write(chunk);
       else held.push(chunk);
     }
     answer.end(Buffer.concat(held));
