@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes every parser for some seconds each, after the inputs kept in fuzz/corpus.
-# usage: fuzz/run.sh [SECONDS [TARGET...]]
+# usage: [SEED=N] fuzz/run.sh [SECONDS [TARGET...]]; without a seed each run tries other inputs
 set -euo pipefail
 cd "$(dirname "$0")"
 seconds=${1:-10}
@@ -20,7 +20,7 @@ for target in "${targets[@]}"; do
   mkdir -p "$found" "corpus/$target"
   echo "fuzz: $target for $seconds s"
   log="$build/$target.log"
-  if ! "$build/$host/release/$target" -max_total_time="$seconds" -max_len=1024 -timeout=5 \
+  if ! "$build/$host/release/$target" -max_total_time="$seconds" -max_len=1024 -timeout=5 -seed="${SEED:-0}" \
     -artifact_prefix="$build/$target-" -print_final_stats=1 "$found" "corpus/$target" 2>"$log"; then
     tail -n 40 "$log"
     echo "fuzz: $target failed; the input is kept as $build/$target-*" >&2
