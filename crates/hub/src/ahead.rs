@@ -14,8 +14,8 @@ use crate::hub::Hub;
 use crate::index::{SessionIndex, TopicIndex};
 use crate::mail::HubMail;
 use crate::operations::Operation;
-use crate::replay::{Announce, Replay, ReplayGap, ReplayTopic};
-use crate::topic::TopicTable;
+use crate::replay::{AheadIn, Announce, Replay, ReplayGap, ReplayTopic};
+use crate::topic::{Topic, TopicTable};
 
 /// Sessions that wait, by the topic that they are ahead in, each with where it stands there.
 #[derive(Debug, Default)]
@@ -56,13 +56,20 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn park_if_ahead(&mut self, index: SessionIndex) -> bool {
         let Some(replay) = self.sessions.at_mut(index).replay.as_deref_mut() else { return false };
         let Replay { ahead, done, .. } = replay;
-        let is_behind = |topic: &TopicIndex| ahead_through(&self.topics, done, *topic).is_none();
+        let ended = |it: &AheadIn| self.topics.get(it.topic).is_some_and(|at| at.epoch != it.epoch);
+        let is_behind = |it: &AheadIn| ahead_through(&self.topics, done, it.topic).is_none();
         // What this shard has by now it has for good.
-        while ahead.pop_if(|topic| is_behind(topic)).is_some() {}
-        let Some(&topic) = ahead.last() else {
+        while ahead.pop_if(|it| is_behind(it) && !ended(it)).is_some() {}
+        let Some(&last) = ahead.last() else {
             replay.is_parked = false;
             return false;
         };
+        if ended(&last) {
+            // It is looked at before anything more is read.
+            replay.is_parked = false;
+            return true;
+        }
+        let topic = last.topic;
         let through = done[&topic];
         if !replay.is_parked {
             replay.is_parked = true;
@@ -88,6 +95,66 @@ impl<E: Encoder> Hub<E> {
             }
         }
         woken.into_iter().for_each(|waiting| self.unpark(waiting.session));
+    }
+
+    /// Wakes all who may be ahead in `topic`: another epoch of it began.
+    pub(crate) fn wake_all_ahead(&mut self, topic: TopicIndex) {
+        let Ahead { waiting, waited, .. } = &mut self.ahead;
+        let woken = [waiting, waited].into_iter().filter_map(|all| all.remove(&topic));
+        let woken: Vec<Waiting> = woken.flatten().collect();
+        self.note_work(woken.len());
+        woken.into_iter().for_each(|waiting| self.unpark(waiting.session));
+    }
+
+    /// Has a session begin anew in topics of which it has more than was ever given in an epoch that ended meanwhile. The
+    /// numbering that passes its position is that of another epoch: it has nothing of that.
+    pub(crate) fn begin_anew_in_ended_epochs(&mut self, index: SessionIndex) {
+        let count = self.renewal.count();
+        let replay = self.sessions.get_mut(index).and_then(|known| known.replay.as_deref_mut());
+        let is_due =
+            |it: &Replay| !it.ahead.is_empty() && it.renewals_seen != count && !it.is_adding();
+        let Some(replay) = replay.filter(|it| is_due(it)) else { return };
+        replay.renewals_seen = count;
+        let mut ahead = std::mem::take(&mut replay.ahead);
+        self.note_work(ahead.len());
+        let mut anew = Vec::new();
+        let replay = self.sessions.at(index).replay.as_deref().expect("it has one");
+        ahead.retain_mut(|AheadIn { topic, epoch }| {
+            let (Some(known), Some(through)) = (self.topics.get(*topic), replay.through(*topic))
+            else {
+                return false;
+            };
+            // At its home nobody is ahead but of what is held back.
+            let is_given =
+                self.is_home_of(&known.name) || self.renewal.was_given(*topic, *epoch, through);
+            if known.epoch != *epoch && !is_given {
+                anew.push(self.begun_anew(*topic, known));
+                return false;
+            }
+            *epoch = known.epoch;
+            true
+        });
+        let replay = self.sessions.at_mut(index).replay.as_deref_mut().expect("it has one");
+        replay.ahead = ahead;
+        for wanted in anew {
+            replay.done.remove(&wanted.topic);
+            replay.add_one(wanted);
+        }
+    }
+
+    /// A topic of which nothing that a session has counts any more.
+    fn begun_anew(&self, index: TopicIndex, topic: &Topic) -> ReplayTopic {
+        let newest = topic.newest_known();
+        ReplayTopic {
+            topic: index,
+            after: self.kept_after(topic),
+            conflates_after: newest,
+            gap: Some(ReplayGap { from: None, reason: GapReason::Epoch }),
+            reason: GapReason::History,
+            announce: Announce::of_named(newest),
+            epoch: topic.epoch,
+            recovered: None,
+        }
     }
 
     /// Hears that about a second passed. Of the topics in which sessions are still ahead after a whole one, the homes
@@ -122,8 +189,9 @@ impl<E: Encoder> Hub<E> {
         let Some(replay) = known else { return true };
         let rest = replay.ahead.get(*asked..).unwrap_or_default();
         let count = rest.len().min(*steps);
-        let find =
-            |topic: &TopicIndex| Some((*topic, ahead_through(&self.topics, &replay.done, *topic)?));
+        let find = |AheadIn { topic, .. }: &AheadIn| {
+            Some((*topic, ahead_through(&self.topics, &replay.done, *topic)?))
+        };
         let found: Vec<(TopicIndex, Sequence)> = rest[..count].iter().filter_map(find).collect();
         let is_done = count == rest.len();
         (*asked, *steps) = (*asked + count, *steps - count);
@@ -167,24 +235,16 @@ impl<E: Encoder> Hub<E> {
     /// position. What they took was of another life of the numbering.
     fn end_waiting(&mut self, index: TopicIndex, sessions: Vec<Waiting>) {
         let known = self.topics.get(index);
-        let newest = known.map(|topic| (topic.newest_known(), self.kept_after(topic), topic.epoch));
+        let anew = known.map(|topic| (topic.newest_known(), self.begun_anew(index, topic)));
         let mut beyond = None;
         for Waiting { session, .. } in sessions {
+            self.begin_anew_in_ended_epochs(session);
             let replay = self.sessions.get_mut(session).and_then(|it| it.replay.as_deref_mut());
-            if let (Some(replay), Some((newest, kept_after, epoch))) = (replay, newest)
+            if let (Some(replay), Some((newest, anew))) = (replay, anew)
                 && replay.done.get(&index).is_some_and(|through| *through > newest)
             {
                 beyond = Some(session);
-                replay.add_one(ReplayTopic {
-                    topic: index,
-                    after: kept_after,
-                    conflates_after: newest,
-                    gap: Some(ReplayGap { from: None, reason: GapReason::Epoch }),
-                    reason: GapReason::History,
-                    announce: Announce::of_named(newest),
-                    epoch,
-                    recovered: None,
-                });
+                replay.add_one(anew);
             }
             self.unpark(session);
         }

@@ -70,6 +70,7 @@ impl<E: Encoder> Hub<E> {
         if self.sessions.at(index).must_wait() {
             return;
         }
+        self.begin_anew_in_ended_epochs(index);
         self.take_turns(index, allowance);
         let (mut out, mut marks) = self.flush.take_buffers();
         let session = self.sessions.at(index);

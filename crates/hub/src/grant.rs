@@ -13,7 +13,7 @@ use crate::history::History;
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
 use crate::operations::Operation;
-use crate::replay::{Announce, InOrder, ReplayGap, ReplayTopic};
+use crate::replay::{AheadIn, Announce, InOrder, ReplayGap, ReplayTopic};
 use crate::session::Membership;
 use crate::subscribe::PendingJoin;
 use crate::todo::Todo;
@@ -71,7 +71,7 @@ pub(crate) struct Grant {
     /// must not come twice.
     adds_all: bool,
     /// Topics in which the session has more than this shard.
-    ahead: Vec<TopicIndex>,
+    ahead: Vec<AheadIn>,
     /// Whether the session has everything that was published when this began.
     is_whole: bool,
     has_gap: bool,
@@ -99,7 +99,7 @@ impl Grant {
         self.has_gap |= wanted.gap.is_some();
         self.is_whole &= wanted.after == head && wanted.gap.is_none();
         if wanted.after > head {
-            self.ahead.push(wanted.topic);
+            self.ahead.push(AheadIn { topic: wanted.topic, epoch: wanted.epoch });
         }
     }
 }
@@ -251,7 +251,11 @@ impl<E: Encoder> Hub<E> {
             let known = self.sessions.at_mut(session);
             let is_first = known.replay.is_none();
             let replay = known.replay.get_or_insert_default();
-            replay.ahead.extend(ahead);
+            if !ahead.is_empty() {
+                replay.ahead.extend(ahead);
+                // Another epoch may have begun since they were noted.
+                replay.renewals_seen = 0;
+            }
             if is_first {
                 replay.in_order = in_order;
             }

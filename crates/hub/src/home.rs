@@ -77,7 +77,7 @@ impl<E: Encoder> Hub<E> {
         if !self.topics.at(index).is_live {
             self.take_home(index, position, before);
         }
-        self.take_epoch(index, &position.epoch);
+        self.take_epoch(index, &position.epoch, before);
         if before == Sequence::START {
             self.tell_interested(index);
         }
@@ -147,9 +147,9 @@ impl<E: Encoder> Hub<E> {
             HubMail::Deliver { number, publication } => {
                 self.handle_delivery(number, publication, now);
             }
-            HubMail::Epoch { number, epoch } => {
+            HubMail::Epoch { number, epoch, ended_at } => {
                 if let Some(index) = self.topics.find_number(number) {
-                    self.take_epoch(index, &epoch);
+                    self.take_epoch(index, &epoch, ended_at);
                 }
             }
             HubMail::Tail { number, publications, head } => {

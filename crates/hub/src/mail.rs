@@ -52,6 +52,8 @@ pub enum HubMail {
         number: TopicNumber,
         /// The epoch.
         epoch: Epoch,
+        /// The last sequence that was given in the one before it.
+        ended_at: Sequence,
     },
     /// A publication of a followed topic.
     Deliver {

@@ -132,6 +132,7 @@ impl<E: Encoder> Hub<E> {
         if home != self.settings.shard {
             let name = topic.name.clone();
             self.mail.push_back((home, HubMail::Unfollow(name)));
+            self.renewal.forget(index);
             self.topics.remove(index);
             return;
         }
@@ -161,7 +162,8 @@ impl<E: Encoder> Hub<E> {
         };
         let topic = self.topics.at(index);
         if topic.is_live {
-            self.take_epoch(index, &state.epoch);
+            let ended_at = topic.newest_known();
+            self.take_epoch(index, &state.epoch, ended_at);
             self.handle_tail(state.number, state.history, state.head, now);
             return;
         }

@@ -5,8 +5,10 @@
 //! shard ([`Hub::handle_epoch`]). A topic changes over at its home, in one of the next turns or with its next publication,
 //! whichever comes first; shards that follow it hear of that in order with its publications, and readers as a gap.
 
+use std::collections::HashMap;
+
 use model::planted::{Fault, is_planted};
-use model::{Epoch, Position, TopicName};
+use model::{Epoch, Position, RandomState, Sequence, TopicName};
 
 use crate::delivery::What;
 use crate::encoder::Encoder;
@@ -37,6 +39,27 @@ pub(crate) struct Renewal {
     next: Option<u32>,
     /// The newest delivery when a topic here changed over last.
     told_at: u64,
+    /// How often a topic here changed over.
+    count: u64,
+    /// Of topics that are followed here: the epoch before the present one, and the last sequence that was given in it.
+    ended: HashMap<TopicIndex, (EpochIndex, Sequence), RandomState>,
+}
+
+impl Renewal {
+    /// How often a topic here changed over.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether a sequence of a followed topic was given in `epoch`, which ended. Of an epoch before the last that is not known any more.
+    pub(crate) fn was_given(&self, index: TopicIndex, epoch: EpochIndex, at: Sequence) -> bool {
+        self.ended.get(&index).is_some_and(|(ended, last)| *ended == epoch && at <= *last)
+    }
+
+    /// Hears that a topic is not followed any more.
+    pub(crate) fn forget(&mut self, index: TopicIndex) {
+        self.ended.remove(&index);
+    }
 }
 
 impl<E: Encoder> Hub<E> {
@@ -84,23 +107,25 @@ impl<E: Encoder> Hub<E> {
             let Some(index) = self.topics.find_at(place) else { continue };
             let topic = self.topics.at(index);
             if topic.is_live && topic.epoch == old && self.is_home_of(&topic.name) {
-                self.renew(index, new);
+                let ended_at = topic.newest_known();
+                self.renew(index, new, ended_at);
             }
         }
         self.renewal.next = (end < self.topics.end()).then_some(end);
     }
 
-    /// Has a live topic be of this epoch from now on.
-    pub(crate) fn take_epoch(&mut self, index: TopicIndex, epoch: &Epoch) {
+    /// Has a live topic be of this epoch from now on. The one before ended with the sequence `ended_at`.
+    pub(crate) fn take_epoch(&mut self, index: TopicIndex, epoch: &Epoch, ended_at: Sequence) {
         if self.topics.epoch(self.topics.at(index).epoch) != epoch {
             let epoch = self.topics.intern_epoch(epoch);
-            self.renew(index, epoch);
+            self.renew(index, epoch, ended_at);
         }
     }
 
-    fn renew(&mut self, index: TopicIndex, epoch: EpochIndex) {
+    fn renew(&mut self, index: TopicIndex, epoch: EpochIndex, ended_at: Sequence) {
+        let is_followed = !self.is_home_of(&self.topics.at(index).name);
         let topic = self.topics.at_mut(index);
-        topic.epoch = epoch;
+        let ended = std::mem::replace(&mut topic.epoch, epoch);
         let (at, readers, number) = (topic.head, topic.readers.clone(), topic.home_number());
         let followers: Vec<_> = topic.followers.iter().map(|follower| follower.shard).collect();
         if !readers.is_empty() && !is_planted(Fault::EpochUntold) {
@@ -109,7 +134,12 @@ impl<E: Encoder> Hub<E> {
         }
         for shard in followers {
             let epoch = self.topics.epoch(epoch).clone();
-            self.mail.push_back((shard, HubMail::Epoch { number, epoch }));
+            self.mail.push_back((shard, HubMail::Epoch { number, epoch, ended_at }));
+        }
+        self.renewal.count += 1;
+        if is_followed {
+            self.renewal.ended.insert(index, (ended, ended_at));
+            self.wake_all_ahead(index);
         }
     }
 

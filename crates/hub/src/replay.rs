@@ -29,7 +29,9 @@ pub(crate) struct Replay {
     /// The newest delivery when the last topic was read: what is older may be in `done`.
     pub done_at: u64,
     /// Topics in which some position in it may be ahead of this shard.
-    pub ahead: Vec<TopicIndex>,
+    pub ahead: Vec<AheadIn>,
+    /// How often topics had changed over to another epoch when these were last looked at.
+    pub renewals_seen: u64,
     /// Topics are about to be taken from the session: of these nothing more is told.
     pub is_losing_topics: bool,
     /// It waits until this shard has what it took already.
@@ -95,6 +97,14 @@ impl InOrder {
         };
         Progress::Afresh { has_before_ms, unread_before_ms, is_start_unread }
     }
+}
+
+/// A topic in which a session may have more than this shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AheadIn {
+    pub topic: TopicIndex,
+    /// Of which epoch its position is.
+    pub epoch: EpochIndex,
 }
 
 /// One topic to be read afresh.
@@ -258,6 +268,12 @@ impl Replay {
     pub(crate) fn awaits_page(&self) -> bool {
         let page = self.todo.front().and_then(|wanted| self.page_of(wanted));
         page.is_some_and(|page| page.publications.is_none())
+    }
+
+    /// Up to where it has a topic, or is to be told that it has.
+    pub(crate) fn through(&self, topic: TopicIndex) -> Option<Sequence> {
+        let wanted = self.todo.find(topic).map(|wanted| wanted.after);
+        wanted.or_else(|| self.done.get(&topic).copied())
     }
 
     /// Whether `sequence` of `topic` was already read.

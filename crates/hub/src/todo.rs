@@ -45,6 +45,11 @@ impl Todo {
         self.places.contains_key(&topic)
     }
 
+    /// The entry that counts for a topic.
+    pub(crate) fn find(&self, topic: TopicIndex) -> Option<&ReplayTopic> {
+        self.list.get((self.places.get(&topic)? - self.taken) as usize)
+    }
+
     /// Whether the entry is the one that counts for its topic.
     pub(crate) fn counts(&self, entry: usize) -> bool {
         let place = self.list.get(entry).and_then(|wanted| self.places.get(&wanted.topic));

@@ -48,8 +48,7 @@ struct Track {
     told: BTreeSet<Sequence>,
     /// Gaps, each from after a sequence up to another one.
     gaps: Vec<(Sequence, Sequence)>,
-    /// It said that it had more than there was. Until all shards were asked that may be taken for true, and the numbering may pass
-    /// it: then nothing is known of what it must have been told, but that in the end somebody told it.
+    /// It said that it had more than there was.
     has_claimed: bool,
     /// It came with a position that counts no more: a gap may say from where it begins anew, before anything else comes.
     begins_anew: bool,
@@ -470,8 +469,7 @@ impl Reader {
             return;
         }
         // Of what a reader has no wish for it is told nothing: whether it had no wish for all of that, the end shows.
-        let is_exact = self.manner.is_dense() && !track.has_claimed;
-        let is_known = topic.start <= track.at || !is_exact;
+        let is_known = topic.start <= track.at || !self.manner.is_dense();
         assert!(is_known, "{topic:?} skips from {}, {:?}", track.at, self.manner);
         // Asked for again from where it was then: what came meanwhile comes again.
         if let Some(given) = given
@@ -502,8 +500,7 @@ impl Reader {
             return;
         }
         let from = gap.from.map_or(track.at, |from| from.back(1));
-        let is_exact = self.manner.is_dense() && !track.has_claimed;
-        let is_known = from <= track.at || !is_exact;
+        let is_known = from <= track.at || !self.manner.is_dense();
         assert!(is_known, "{gap:?} begins beyond {}", track.at);
         track.begins_anew = false;
         track.gaps.push((from.min(track.at), gap.to));
@@ -516,7 +513,6 @@ impl Reader {
             panic!("a publication of {topic}, which it does not read");
         };
         let is_next = match manner.is_dense() {
-            _ if track.has_claimed => true,
             true => sequence == track.at.next(),
             false => sequence > track.at,
         };
@@ -541,9 +537,7 @@ impl Reader {
                 );
                 let is_current = epoch.is_none_or(|epoch| *epoch == track.epoch);
                 assert!(is_current, "{topic} is of {epoch:?}, and it knows {:?}", track.epoch);
-                if !track.has_claimed {
-                    self.check_track(truth, topic, track, head);
-                }
+                self.check_track(truth, topic, track, head);
             }
         }
         for (topic, track) in &self.ended {

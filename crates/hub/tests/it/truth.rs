@@ -534,3 +534,59 @@ fn a_pattern_announces_a_topic_that_was_empty_when_the_session_began_to_read_it_
         check_described_twice(&told(&node, reader, &name));
     }
 }
+
+/// Somebody says, on a shard that follows the topic, that they have more than was ever given. Before the topic's home is asked
+/// another epoch begins, and its numbering passes that position.
+fn claimed_across_an_epoch(claimed: u64, is_read_before: bool, is_blocked: bool) -> Vec<String> {
+    let mut node = node(2, Limits::default(), on_disk(10));
+    let name = names_of_first_shard(&node, 1).remove(0);
+    publish_named(&mut node, &name, 3);
+    let (other, reader) = (node.open(1, SINGLE, 1 << 20), node.open(1, SINGLE, 1 << 20));
+    node.subscribe(other, &[&name], Start::Now);
+    turns(&mut node);
+    let positions = vec![(name.as_str(), claimed)];
+    if is_blocked {
+        close_to_bytes(&mut node, reader);
+    }
+    node.subscribe_from(reader, &[&name], Start::Now, positions, SubscribeOptions::default());
+    if is_read_before {
+        turns(&mut node);
+    }
+    node.begin_epoch();
+    publish_named(&mut node, &name, 4);
+    node.settle();
+    told(&node, reader, &name)
+}
+
+#[test]
+fn a_position_that_was_never_given_counts_for_nothing_in_the_next_epoch() {
+    for (is_read_before, is_blocked) in [(true, false), (false, false), (true, true), (false, true)]
+    {
+        let lines = claimed_across_an_epoch(5, is_read_before, is_blocked);
+        let place = lines.iter().position(|line| line.ends_with("epoch"));
+        let place = place.unwrap_or_else(|| panic!("no gap is told: {lines:#?}"));
+        assert_eq!(sequences(&lines), [1, 2, 3, 4, 5, 6, 7], "{lines:#?}");
+        assert!(sequences(&lines[..place]).is_empty(), "{lines:#?}");
+    }
+}
+
+#[test]
+fn a_position_that_another_shard_told_already_counts_in_the_next_epoch() {
+    let mut node = node(2, Limits::default(), on_disk(10));
+    let name = names_of_first_shard(&node, 1).remove(0);
+    publish_named(&mut node, &name, 3);
+    let (other, reader) = (node.open(1, SINGLE, 1 << 20), node.open(1, SINGLE, 1 << 20));
+    node.subscribe(other, &[&name], Start::Now);
+    turns(&mut node);
+    // Its home has two more, and told them to the reader.
+    publish_named(&mut node, &name, 2);
+    let positions = vec![(name.as_str(), 5)];
+    node.subscribe_from(reader, &[&name], Start::Now, positions, SubscribeOptions::default());
+    node.turn(1, 10);
+    node.begin_epoch();
+    publish_named(&mut node, &name, 2);
+    node.settle();
+    let lines = told(&node, reader, &name);
+    assert_eq!(sequences(&lines), [6, 7], "{lines:#?}");
+    assert!(lines.contains(&format!("gap {name} 5 epoch")), "{lines:#?}");
+}
