@@ -98,8 +98,8 @@ pub(crate) struct Reader {
     tracks: BTreeMap<TopicName, Track>,
     ended: Vec<(TopicName, Track)>,
     asked: BTreeMap<u64, Asked>,
-    /// What it gave as its positions with the last `subscribe`, until the topic is described.
-    given: BTreeMap<TopicName, Sequence>,
+    /// The least and the greatest position that it gave in a topic: several wishes may be answered one after another.
+    given: BTreeMap<TopicName, (Sequence, Sequence)>,
     /// How far its name came: what was answered, and what was said.
     acknowledged: BTreeMap<TopicName, Position>,
     said: BTreeMap<TopicName, Sequence>,
@@ -219,8 +219,9 @@ impl Reader {
         let positions: Vec<_> = positions.collect();
         // Until a topic is described again it may be read from any of the places that were given.
         for (topic, at) in &positions {
-            let given = self.given.entry(topic.clone()).or_insert(at.sequence);
-            *given = (*given).min(at.sequence);
+            let at = at.sequence;
+            let (least, most) = self.given.entry(topic.clone()).or_insert((at, at));
+            (*least, *most) = ((*least).min(at), (*most).max(at));
         }
         let heads = truth.topics().map(|(topic, head)| (topic.clone(), head)).collect();
         let id = self.take_id();
@@ -469,14 +470,17 @@ impl Reader {
             return;
         }
         // Of what a reader has no wish for it is told nothing: whether it had no wish for all of that, the end shows.
-        let is_known = topic.start <= track.at || !self.manner.is_dense();
+        let given = given.filter(|_| topic.recovered.is_some());
+        let is_given = given.is_some_and(|(_, most)| topic.start <= most);
+        let is_known = topic.start <= track.at || is_given || !self.manner.is_dense();
         assert!(is_known, "{topic:?} skips from {}, {:?}", track.at, self.manner);
-        // Asked for again from where it was then: what came meanwhile comes again.
-        if let Some(given) = given
-            && topic.recovered.is_some()
-            && topic.start >= given
+        if let Some((least, most)) = given
+            && topic.start >= least
         {
-            track.at = track.at.min(topic.start);
+            // Asked for again from where it was then: what came meanwhile comes again. Asked for twice, the answer to the
+            // second may come before what the first one would tell it again.
+            let at = if topic.start <= most { topic.start } else { track.at };
+            track.at = at.min(topic.start);
         }
     }
 
