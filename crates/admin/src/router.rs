@@ -132,11 +132,7 @@ async fn check_origin(
     };
     let host = text_of(header::HOST).unwrap_or("");
     if !shards.origin_allowed(&origin, host) {
-        let text = format!(
-            "cannot serve pages of `{origin}`: it is not this server's own origin; add it to \
-             access.origins in the configuration"
-        );
-        return ApiError(Refusal::new(Code::ForeignOrigin, text)).into_response();
+        return ApiError(Refusal::foreign_origin(&origin)).into_response();
     }
     let mut response = match *request.method() {
         Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),

@@ -35,12 +35,21 @@ struct Call {
     is_sent: bool,
 }
 
+/// How long an answer may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) at: Instant,
+    pub(crate) within: Duration,
+}
+
 /// All commands of one client whose answers are awaited.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     waiting: BTreeMap<u64, Call>,
     /// Those to be sent, in the order in which they were asked for.
     unsent: VecDeque<u64>,
+    /// Of those that have one, in the order in which they were asked for, which is that of their times.
+    deadlines: VecDeque<(u64, Deadline)>,
     is_connected: bool,
 }
 
@@ -66,6 +75,38 @@ impl Calls {
         self.waiting.insert(id.0, call);
         self.unsent.push_back(id.0);
         Ok(())
+    }
+
+    /// Notes how long a command that was just added may take: all take as long.
+    pub(crate) fn set_deadline(&mut self, id: CommandId, deadline: Deadline) {
+        self.deadlines.push_back((id.0, deadline));
+    }
+
+    /// When to look for what takes too long.
+    pub(crate) fn wake_at(&mut self) -> Option<Instant> {
+        while let Some((id, deadline)) = self.deadlines.front() {
+            if self.waiting.contains_key(id) {
+                return Some(deadline.at);
+            }
+            self.deadlines.pop_front();
+        }
+        None
+    }
+
+    /// Gives up what has taken too long; answers what did.
+    pub(crate) fn handle_wake(&mut self, now: Instant) -> Vec<(CommandId, ClientError)> {
+        let mut late = Vec::new();
+        while self.wake_at().is_some_and(|at| at <= now)
+            && let Some((id, deadline)) = self.deadlines.pop_front()
+        {
+            let call = self.waiting.remove(&id).expect("it has a deadline because it waits");
+            let error = match call.first_sent_at {
+                Some(_) => unanswered("there was none in time"),
+                None => not_sent(deadline.within),
+            };
+            late.push((CommandId(id), error));
+        }
+        late
     }
 
     /// How many are awaited.
@@ -100,7 +141,8 @@ impl Calls {
         self.waiting.values_mut().for_each(|call| call.is_sent = false);
         self.unsent = self.waiting.keys().copied().collect();
         self.is_connected = false;
-        lost.into_iter().map(|id| (CommandId(id), unanswered())).collect()
+        let lost_so = |id| (CommandId(id), unanswered("the connection broke before the answer"));
+        lost.into_iter().map(lost_so).collect()
     }
 
     /// Fails everything with `why`, because there will be no connection.
@@ -109,7 +151,8 @@ impl Calls {
         let failed = |(id, call): (u64, Call)| {
             let is_doubtful =
                 call.first_sent_at.is_some() && call.after_break != AfterBreak::AskAgain;
-            (CommandId(id), if is_doubtful { unanswered() } else { why.clone() })
+            let broken = || unanswered("the connection broke before the answer");
+            (CommandId(id), if is_doubtful { broken() } else { why.clone() })
         };
         std::mem::take(&mut self.waiting).into_iter().map(failed).collect()
     }
@@ -132,10 +175,20 @@ impl Calls {
     }
 }
 
-fn unanswered() -> ClientError {
-    let text = "cannot tell what became of the command: the connection broke before the answer; with an \
-                idempotency key it would be sent again by itself";
+fn unanswered(why: &str) -> ClientError {
+    let text = format!(
+        "cannot tell what became of the command: {why}; with an idempotency key it can be sent again, and is after a \
+         break by itself"
+    );
     ClientError::new(ErrorCode::Unanswered, text)
+}
+
+fn not_sent(within: Duration) -> ClientError {
+    let text = format!(
+        "cannot send the command: there was no connection within {within:?}, and it was not carried out; try again, \
+         or wait longer"
+    );
+    ClientError::new(ErrorCode::NotSent, text)
 }
 
 #[cfg(test)]
@@ -170,6 +223,32 @@ mod tests {
         let much_later = now + REMEMBERED + Duration::from_secs(1);
         let lost = calls.handle_disconnect(much_later);
         assert_eq!(lost.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [1, 3]);
+    }
+
+    #[test]
+    fn one_that_is_late_says_whether_it_was_sent_and_is_not_sent_any_more() {
+        let (mut calls, start) = (Calls::default(), Instant::now());
+        let within = Duration::from_secs(1);
+        let add = |calls: &mut Calls, id, at| {
+            let after_break = AfterBreak::AskAgainWhileRemembered;
+            calls.add(CommandId(id), vec![], Features::default(), after_break).expect("room");
+            calls.set_deadline(CommandId(id), Deadline { at: at + within, within });
+        };
+        calls.handle_connected();
+        [0, 1].into_iter().for_each(|id| add(&mut calls, id, start));
+        while calls.poll_unsent(start).is_some() {}
+        assert!(calls.handle_answer(CommandId(0), false), "answered in time");
+        assert!(calls.handle_disconnect(start).is_empty(), "they have keys");
+        [2, 3].into_iter().for_each(|id| add(&mut calls, id, start + within * id as u32));
+        assert_eq!(calls.wake_at(), Some(start + within));
+        assert!(calls.handle_wake(start).is_empty());
+        let late = calls.handle_wake(start + within * 3);
+        let late: Vec<_> = late.iter().map(|(id, error)| (id.0, error.code.number())).collect();
+        assert_eq!(late, [(1, 4900), (2, 4906)]);
+        assert_eq!(calls.wake_at(), Some(start + within * 4));
+        calls.handle_connected();
+        assert_eq!(calls.poll_unsent(start).map(|(id, ..)| id.0), Some(3));
+        assert_eq!(calls.poll_unsent(start), None);
     }
 
     #[test]

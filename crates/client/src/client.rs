@@ -12,7 +12,7 @@ use model::{
 use protocol::native::{ServerRecord, binary, check_payload};
 
 use crate::backoff::Backoff;
-use crate::calls::{AfterBreak, Calls};
+use crate::calls::{AfterBreak, Calls, Deadline};
 use crate::connection::{Connection, Failure};
 use crate::errors::{ClientError, ErrorCode};
 use crate::handlings::{HandlingId, Handlings, Refused, Ticket, Wanted};
@@ -70,7 +70,7 @@ impl Client {
     /// Connects for the first time, to the first node that serves.
     ///
     /// # Errors
-    /// None can be reached, or the server refuses. Later breaks are mended by the client itself.
+    /// None can be reached, or the server refuses, which is logged too. Later breaks are mended by the client itself.
     pub fn connect(url: &str, options: ClientOptions) -> Result<Self, ClientError> {
         let mut urls = vec![url.to_owned()];
         urls.extend(options.other_urls.iter().cloned());
@@ -92,7 +92,9 @@ impl Client {
             due_at: Instant::now(),
             is_pinged: false,
         };
-        client.connect_first()?;
+        client.connect_first().inspect_err(|error| {
+            tracing::warn!("no connection to {url}: {error}; it is not tried again by itself");
+        })?;
         Ok(client)
     }
 
@@ -180,12 +182,17 @@ impl Client {
     /// Publishes; `Update::Published` or `Update::Refused` with the same id tells what became of it. While
     /// there is no connection it waits for one. If the connection breaks before the answer, it is sent again
     /// if it has an idempotency key, and else refused with 4900.
+    ///
+    /// When it has taken [`ClientOptions::publish_timeout`] it is refused: with 4906 if it was never sent, with 4900 if
+    /// it was, and may have been kept.
     pub fn publish(&mut self, draft: Draft) -> CommandId {
         let after_break = after_break_of(draft.idempotency_key.is_some());
         if let Err(refusal) = check_payload(draft.payload.kind(), draft.payload.bytes()) {
             return self.refuse(refusal);
         }
-        self.call(&Command::Publish(Publish { draft }), after_break)
+        let within = self.options.publish_timeout;
+        let deadline = Instant::now().checked_add(within).map(|at| Deadline { at, within });
+        self.call_within(&Command::Publish(Publish { draft }), after_break, deadline)
     }
 
     /// Publishes without acknowledgement. Without a connection it is lost.
@@ -312,6 +319,8 @@ impl Client {
             let now = Instant::now();
             self.subscriptions.handle_wake(now);
             self.handlings.handle_wake(now);
+            let late = self.calls.handle_wake(now);
+            self.fail(late);
             self.drive();
             if let Some(update) = self.updates.pop_front() {
                 self.note_handed(&update);
@@ -324,7 +333,8 @@ impl Client {
                 State::Connected(_) => self.receive(until),
                 State::Waiting { until: again } => {
                     let again = *again;
-                    std::thread::sleep(again.min(until).saturating_duration_since(now));
+                    let wake_at = self.calls.wake_at().unwrap_or(until).min(until);
+                    std::thread::sleep(again.min(wake_at).saturating_duration_since(now));
                     if Instant::now() >= again
                         && let Err(failure) = self.open()
                     {
@@ -343,11 +353,23 @@ impl Client {
 
     /// Has a command sent, now or when there is a connection.
     fn call(&mut self, command: &Command, after_break: AfterBreak) -> CommandId {
+        self.call_within(command, after_break, None)
+    }
+
+    fn call_within(
+        &mut self,
+        command: &Command,
+        after_break: AfterBreak,
+        deadline: Option<Deadline>,
+    ) -> CommandId {
         let id = self.take_id();
         let mut record = Vec::new();
         binary::append_control_command(Some(id), command, &mut record);
         match self.calls.add(id, record, Features::needed_by(command), after_break) {
-            Ok(()) => self.drive(),
+            Ok(()) => {
+                deadline.into_iter().for_each(|deadline| self.calls.set_deadline(id, deadline));
+                self.drive();
+            }
             Err(refusal) => self.updates.push_back(Update::Refused { id: Some(id), refusal }),
         }
         id
@@ -405,7 +427,7 @@ impl Client {
         if Instant::now() >= self.due_at {
             return self.handle_silence();
         }
-        let wakes = [self.subscriptions.wake_at(), self.handlings.wake_at()];
+        let wakes = [self.subscriptions.wake_at(), self.handlings.wake_at(), self.calls.wake_at()];
         let until = wakes.into_iter().flatten().fold(until.min(self.due_at), Instant::min);
         // It is not this client's while it is read from: the records are.
         let state = std::mem::replace(&mut self.state, State::Stopped);
@@ -603,110 +625,4 @@ fn after_break_of(has_key: bool) -> AfterBreak {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
-
-    use model::Limits;
-    use protocol::http::parse_head;
-    use protocol::websocket::{Opcode, accept_handshake, encode_handshake_response, encode_header};
-
-    use super::*;
-
-    #[test]
-    fn clients_that_are_given_no_seed_have_pauses_of_their_own() {
-        let pauses = || {
-            let mut backoff = Backoff::new(seed_of_the_system());
-            [(); 4].map(|()| backoff.next_pause(Duration::ZERO))
-        };
-        assert_ne!(pauses(), pauses());
-        let of = |index| Backoff::one_of(7, index).next_pause(Duration::ZERO);
-        assert_ne!(
-            of(0),
-            of(1),
-            "nor do two subscriptions of one client come back in the same moment"
-        );
-    }
-
-    /// Takes a client in as a server does that takes messages of so many bytes.
-    fn welcome(stream: &mut TcpStream, message_bytes_max: usize) {
-        let mut request = [0; 4096];
-        let count = stream.read(&mut request).expect("a handshake");
-        let head = parse_head(&request[..count], &Limits::default()).expect("valid");
-        let handshake = accept_handshake(&head.expect("whole").0).expect("one of ours");
-        let (mut out, mut record) = (Vec::new(), Vec::new());
-        encode_handshake_response(&handshake, &mut out);
-        let welcome = Event::Welcome {
-            id: Some(CommandId(0)),
-            session: "s".into(),
-            node: "n".into(),
-            version: "1".into(),
-            key: None,
-            payload_bytes_max: 1_000,
-            message_bytes_max,
-            features: None,
-        };
-        binary::append_event(&welcome, &mut record);
-        encode_header(Opcode::Binary, record.len(), &mut out);
-        out.extend(record);
-        stream.write_all(&out).expect("it is read");
-    }
-
-    /// A client of a server that does this.
-    fn client_of(serve: impl FnOnce(TcpListener) + Send + 'static) -> Client {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let url = format!("ws://{}", listener.local_addr().expect("an address"));
-        std::thread::spawn(move || serve(listener));
-        Client::connect(&url, ClientOptions::default()).expect("it is welcome")
-    }
-
-    #[test]
-    fn a_server_that_asks_to_stay_away_is_left_alone_for_so_long() {
-        let mut client = client_of(|listener| {
-            welcome(&mut listener.accept().expect("a client").0, 1_000);
-            let (mut stream, _) = listener.accept().expect("it comes back");
-            let _ = stream.read(&mut [0; 4096]);
-            let answer =
-                "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n";
-            stream.write_all(answer.as_bytes()).expect("it is read");
-            let _ = stream.read(&mut [0; 4096]);
-        });
-        let until = Instant::now() + Duration::from_secs(60);
-        let mut pauses = Vec::new();
-        while pauses.len() < 2 {
-            match client.next(until) {
-                Some(Update::Disconnected { pause, .. }) => pauses.push(pause.as_secs()),
-                other => panic!("it is away, and said {other:?}"),
-            }
-        }
-        assert!(pauses[0] < 1 && (60..=75).contains(&pauses[1]), "{pauses:?}");
-    }
-
-    #[test]
-    fn a_command_that_is_too_large_for_the_server_is_refused_here_and_costs_nothing_else() {
-        let mut client = client_of(|listener| {
-            let (mut stream, _) = listener.accept().expect("a client");
-            welcome(&mut stream, 1_000);
-            let _ = std::io::copy(&mut stream, &mut std::io::sink());
-        });
-        let selector = |number| {
-            let text = format!("many/{number}");
-            model::Selector::parse(&text, &Limits::default()).expect("valid")
-        };
-        let large = Subscribe {
-            selectors: (0..200).map(selector).collect(),
-            start: model::Start::All,
-            positions: Vec::new(),
-            name: None,
-            options: model::SubscribeOptions::default(),
-        };
-        let id = client.subscribe(large);
-        match client.next(Instant::now() + Duration::from_secs(60)) {
-            Some(Update::Ended { of, refusal }) => {
-                assert_eq!((of, refusal.code.number()), (id, 4206));
-            }
-            other => panic!("it is refused, and not {other:?}"),
-        }
-        assert!(client.is_connected());
-    }
-}
+mod tests;

@@ -20,6 +20,8 @@ pub enum ErrorCode {
     Unreachable,
     /// 4905: what was asked for can never work here.
     Misused,
+    /// 4906: there was no connection in time. It was never sent, and is not carried out.
+    NotSent,
 }
 
 impl ErrorCode {
@@ -31,6 +33,7 @@ impl ErrorCode {
             Self::QueueFull => 4902,
             Self::Unreachable => 4904,
             Self::Misused => 4905,
+            Self::NotSent => 4906,
         }
     }
 
@@ -40,7 +43,7 @@ impl ErrorCode {
             Self::Server(code) => Some(code.advice()),
             Self::Unreachable => Some(Advice::RetryLater),
             Self::Misused => Some(Advice::ChangeFirst),
-            Self::Unanswered | Self::QueueFull => None,
+            Self::Unanswered | Self::QueueFull | Self::NotSent => None,
         }
     }
 }

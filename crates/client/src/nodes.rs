@@ -64,8 +64,12 @@ impl Nodes {
     pub(crate) fn handle_failure(&mut self, error: &ClientError) -> After {
         const OF_THE_SESSION: [ErrorCode; 2] =
             [ErrorCode::Server(Code::NoSession), ErrorCode::Server(Code::ResponseRolled)];
+        /// What no other token cures.
+        const FINAL: [ErrorCode; 2] =
+            [ErrorCode::Server(Code::ForeignOrigin), ErrorCode::Server(Code::UnknownHost)];
         match error.code.advice() {
             Some(Advice::ChangeFirst) => After::GiveUp,
+            _ if FINAL.contains(&error.code) => After::GiveUp,
             Some(Advice::AuthenticateFirst) => {
                 // A provider that refuses by itself has no token to be refused.
                 let is_refused = self.current.take().is_some();
@@ -78,5 +82,25 @@ impl Nodes {
                 After::NextNode
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn what_no_other_token_cures_is_final_whoever_has_tokens() {
+        let tokens = Token::Provider(Arc::new(|_| Ok("any".into())));
+        let mut nodes = Nodes::new(vec!["ws://a".into()], Some(tokens));
+        let after = |nodes: &mut Nodes, code| {
+            nodes.token().expect("there is one");
+            nodes.handle_failure(&ClientError::new(ErrorCode::Server(code), "because"))
+        };
+        assert_eq!(after(&mut nodes, Code::BadToken), After::SameNode);
+        assert_eq!(after(&mut nodes, Code::ForeignOrigin), After::GiveUp);
+        assert_eq!(after(&mut nodes, Code::UnknownHost), After::GiveUp);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::Rates;
 
@@ -34,7 +35,7 @@ impl fmt::Debug for Token {
 }
 
 /// How a client connects.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// Who it is; anonymous without.
     pub token: Option<Token>,
@@ -47,4 +48,19 @@ pub struct ClientOptions {
     /// Makes masks, keys and pauses, so that a test repeats. Without it they come from the system, as they should:
     /// two clients with the same would come back in the same moment.
     pub seed: Option<u64>,
+    /// How long a publish may take; a wait for a connection counts. 10 s unless told otherwise; `Duration::MAX`: any time.
+    pub publish_timeout: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            token: None,
+            other_urls: Vec::new(),
+            name: None,
+            rates: Rates::default(),
+            seed: None,
+            publish_timeout: Duration::from_secs(10),
+        }
+    }
 }

@@ -221,6 +221,15 @@ impl Refusal {
     pub fn new(code: Code, text: impl Into<String>) -> Self {
         Self { code, text: text.into() }
     }
+
+    /// 4302, with what lets pages of `origin` in.
+    pub fn foreign_origin(origin: &str) -> Self {
+        let text = format!(
+            "cannot serve pages of `{origin}`: it is not this server's own origin; put origins = [\"{origin}\"] under \
+             [access] in its configuration, beside those that are there, or start it with --origin {origin}"
+        );
+        Self::new(Code::ForeignOrigin, text)
+    }
 }
 
 impl fmt::Display for Refusal {

@@ -97,11 +97,7 @@ impl<I: Io> Shard<I> {
     /// It may not. The operator is told of its origin, once.
     pub(crate) fn check_origin(&mut self, head: &RequestHead) -> Result<(), Refusal> {
         let Some(origin) = self.foreign_origin(head) else { return Ok(()) };
-        let text = format!(
-            "cannot serve pages of `{origin}`: it is not this server's own origin; add it to \
-             access.origins in the configuration"
-        );
-        Err(Refusal::new(Code::ForeignOrigin, text))
+        Err(Refusal::foreign_origin(origin))
     }
 
     /// The origin of the page that asks, if it may not.

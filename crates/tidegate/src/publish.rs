@@ -29,6 +29,7 @@ pub(crate) fn connect_with(remote: &Remote, rates: Rates) -> Result<Client, (Fai
         name: Some("tidegate-cli".into()),
         other_urls: Vec::new(),
         seed: None,
+        publish_timeout: ANSWER_MAX,
     };
     if remote.server.starts_with("wss://") || remote.server.starts_with("https://") {
         let server = &remote.server;
@@ -138,7 +139,9 @@ fn await_answers(
                 }
             }
             Some(Update::Refused { refusal, .. }) => {
-                return Err((Failure::Refused, refusal.to_string()));
+                let is_answer = matches!(refusal.code, ErrorCode::Server(_));
+                let failure = if is_answer { Failure::Refused } else { Failure::NoConnection };
+                return Err((failure, refusal.to_string()));
             }
             Some(Update::Disconnected { why, .. }) => return Err((Failure::NoConnection, why)),
             Some(Update::Stopped(error)) => return Err(failure_of(&error)),

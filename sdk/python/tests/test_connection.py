@@ -202,6 +202,16 @@ def test_a_refused_token_is_replaced_before_the_next_attempt_at_once_the_first_t
         assert woken == ["authorizing", "fetch token instead of one refused with 4300"]
 
 
+@pytest.mark.parametrize("code", [4302, 4304])
+def test_what_no_other_token_cures_is_final_whoever_has_tokens(code: int) -> None:
+    driven = Driven(has_tokens=True)
+    driven.did()
+    driven.connection.handle_token(driven.serial, "good", 0)
+    driven.did()
+    driven.close(code)
+    assert driven.did() == ["close", f"stopped ({code})"]
+
+
 def test_a_token_that_was_good_is_used_again_after_a_break() -> None:
     driven = Driven(has_tokens=True)
     driven.did()

@@ -51,6 +51,19 @@ def test_a_request_whose_connection_breaks_before_the_answer(
     assert texts(machine, break_at) == sent_again
 
 
+def test_one_that_is_late_says_whether_it_was_sent_and_is_not_sent_any_more() -> None:
+    machine = requests()
+    machine.add(1, "#1", "ask-again-while-remembered")
+    texts(machine)
+    machine.handle_disconnect(0)
+    machine.add(2, "#2", "fail")
+    for id in (1, 2, 3):
+        machine.handle_late(id, 0.05)
+    assert outcomes(machine) == [4900, 4906]
+    machine.handle_connected()
+    assert texts(machine) == []
+
+
 @pytest.mark.parametrize(
     ("after_break", "how"),
     [

@@ -13,6 +13,7 @@ import type {
   ClientOptions,
   HistoryOptions,
   HistoryPage,
+  Logger,
   Published,
   PublishOptions,
   TokenProvider,
@@ -27,11 +28,14 @@ import type { ReadOptions, SubscriptionIndex } from "./subscriptions.js";
 import { ownPositions, Subscriptions } from "./subscriptions.js";
 import type { AnyTopics, PayloadOf } from "./topics.js";
 import { remember, remembered } from "./memory.js";
-import type { OpenTransport, Transport, TransportKind } from "./transport.js";
+import type { CloseReason, OpenTransport, Transport, TransportKind } from "./transport.js";
 import { byDefault } from "./transports.js";
 
 /** A command on its way. */
 type Sendable = Pick<Asked, "text" | "feature">;
+
+/** The name of a transport of its user's own. */
+const OWN = "own";
 
 /** A transport that can be opened in this runtime. */
 type Usable = Pick<TransportKind, "name" | "isDoubtful"> & { readonly begin: OpenTransport };
@@ -58,6 +62,9 @@ export interface Seat {
 /** How much may come, in characters, while a loop does not keep up and the transport cannot be held up. */
 const KEPT_LENGTH_MAX = 1 << 26;
 
+/** The longest time that a timer takes. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
+
 interface Waiting<Answer> {
   /** Takes an answer before the last. */
   more?: ((answer: Answer) => void) | undefined;
@@ -80,6 +87,9 @@ export class Client<Topics extends object = AnyTopics> {
   readonly #waiting = new Map<number, Waiting<Event>>();
   readonly #awaitingReady = new Set<Waiting<void>>();
   readonly #lags: Lag[] = [];
+  readonly #publishMs: number;
+  /** What is told that the first connection failed, until it was, or there is one. */
+  #logger: Logger | false;
   readonly #parts: Part[] = [];
   #transport: Transport | undefined;
   /** Which one is in use, which was told last, and whether a better one was found. */
@@ -115,11 +125,12 @@ export class Client<Topics extends object = AnyTopics> {
     if (urls.length === 0) throw new TypeError("cannot connect: there is no address; give at least one");
     urls.forEach((each) => new URL(each));
     const { token, deltas, transport, queueMax = 1_000, resendMs = 240_000 } = options;
+    ({ publishMs: this.#publishMs = 10_000, logger: this.#logger = console } = options);
     const times = { ...defaultTimes };
     for (const key of Object.keys(times) as (keyof ConnectionTimes)[]) times[key] = options[key] ?? times[key];
     const nextId = () => (this.#lastId += 1);
     const random = Math.random;
-    this.#transports = transport ? [{ name: "own", begin: transport }] : usable(options);
+    this.#transports = transport ? [{ name: OWN, begin: transport }] : usable(options);
     this.#origin = urls[0]!;
     const known = this.#transports.findIndex(({ name }) => name === remembered(this.#origin));
     const ladder = new Ladder(this.#transports.length, Math.max(0, known), times.checkMs);
@@ -247,15 +258,20 @@ export class Client<Topics extends object = AnyTopics> {
     return handle;
   }
 
-  /** Publishes, and tells where it was kept. While there is no connection it waits for one. */
+  /**
+   * Publishes, and tells where it was kept. While there is no connection it waits for one.
+   *
+   * Rejects with the server's refusal, or when the time is up: 4906, it was never sent; 4900, it was, and may have been kept.
+   */
   async publish<Topic extends string>(
     topic: Topic,
     data: PayloadOf<Topics, Topic>,
-    { key, expect, kind, signal }: PublishOptions = {},
+    { key, expect, kind, signal, timeoutMs = this.#publishMs }: PublishOptions = {},
   ): Promise<Published> {
     const command = { type: "publish", topic, key, expect, ...encodePayload(data, kind) };
     const afterBreak = key === undefined ? "fail" : "ask-again-while-remembered";
-    const { epoch, sequence, level } = (await this.#ask(command, afterBreak, signal)) as Event & { type: "published" };
+    const answer = await this.#ask(command, afterBreak, signal, undefined, timeoutMs);
+    const { epoch, sequence, level } = answer as Event & { type: "published" };
     return { topic, epoch, sequence, level };
   }
 
@@ -312,6 +328,7 @@ export class Client<Topics extends object = AnyTopics> {
     afterBreak: AfterBreak,
     signal?: AbortSignal,
     more?: (event: Event) => void,
+    timeoutMs = Infinity,
   ): Promise<Event> {
     signal?.throwIfAborted();
     this.#begin();
@@ -326,7 +343,13 @@ export class Client<Topics extends object = AnyTopics> {
       };
     });
     this.#drive();
-    return answer;
+    if (!(timeoutMs <= TIMER_MAX_MS)) return answer;
+    const giveUp = () => {
+      this.#requests.handleLate(id, timeoutMs);
+      this.#drive();
+    };
+    const timer = setTimeout(giveUp, timeoutMs);
+    return answer.finally(() => clearTimeout(timer));
   }
 
   /** Does all that there is to do. Handlers may call anything: what they cause is done here too, afterwards. */
@@ -441,10 +464,26 @@ export class Client<Topics extends object = AnyTopics> {
       this.#transport = using.begin(url, {
         handleOpen: () => take(() => connection.handleOpen(serial, now())),
         handleText: (text) => take(() => this.#handleText(serial, text)),
-        handleClose: (reason) => take(() => connection.handleClose(serial, reason, now())),
+        handleClose: (reason) => {
+          const isSaid = this.state === "connected" || (reason.code ?? 0) >= 4_000 || using.name === OWN;
+          if (isSaid || !connection.isCurrent(serial)) take(() => connection.handleClose(serial, reason, now()));
+          else void this.#askWhy(url, reason).then((why) => take(() => connection.handleClose(serial, why, now())));
+        },
       });
     } catch (error) {
       connection.handleClose(serial, { text: `cannot open ${url}: ${error}` }, now());
+    }
+  }
+
+  /** Why a node does not open a connection, in its own words if it has any: a failed handshake tells nothing. */
+  async #askWhy(url: string, reason: CloseReason): Promise<CloseReason> {
+    const aborter = new AbortController();
+    this.#transport = { send: () => {}, close: () => aborter.abort() };
+    try {
+      const { whyNot } = await import("./later.js");
+      return (await whyNot(url, aborter.signal)) ?? reason;
+    } catch {
+      return reason;
     }
   }
 
@@ -502,10 +541,22 @@ export class Client<Topics extends object = AnyTopics> {
       [this.#subscriptions, this.#requests, ...this.#parts].forEach((part) => part.handleDisconnect(now()));
     }
     this.#wasConnected = state === "connected";
+    this.#warn(told);
     if (state === "idle" || state === "stopped") this.#tokenWanted?.abort();
     const wasAwaited = state === "stopped" && this.#giveUp(error!);
     this.#emitter.emit("state", told);
     if (state === "stopped" && !wasAwaited) this.#report(error);
+  }
+
+  /** Says once that the first connection failed, unless another attempt begins at once. */
+  #warn({ state, error, retryInMs }: ClientEvents["state"]): void {
+    const isStopped = state === "stopped";
+    const isOver = isStopped || (error !== undefined && retryInMs! > 0);
+    if (isOver && this.#logger) {
+      const next = isStopped ? "it is not tried again" : "it is tried again until there is a connection";
+      this.#logger.warn(`Tidegate: no connection to ${this.#url || this.#origin}: ${error!.message} (${error!.code}); ${next}`);
+    }
+    if (isOver || state === "connected") this.#logger = false;
   }
 
   #handleTransport(transport: string): void {
@@ -524,7 +575,7 @@ export class Client<Topics extends object = AnyTopics> {
     let found: number | undefined;
     try {
       // Who falls back has loaded this already, unless its transports were given.
-      const { firstThrough } = await import("./http-transports.js");
+      const { firstThrough } = await import("./later.js");
       found = await firstThrough(better, url, () => this.#connection.hello(), this.#times.fallbackMs);
     } catch (cause) {
       const text = `cannot look for a better transport: ${cause}; check that all files of the SDK are served`;

@@ -31,6 +31,9 @@ export type ConnectionState =
 const NO_SESSION = 4002;
 const ROLLED = 4003;
 
+/** Codes that no other token cures: the page's origin is not let in, or the server does not go by that name. */
+const FINAL: readonly number[] = [4302, 4304];
+
 /** What there is to do. A `serial` comes back with the answer, so that late answers are recognised. */
 export type ConnectionAction =
   | { readonly do: "fetchToken"; readonly serial: number; readonly refused: TidegateError | undefined }
@@ -139,9 +142,9 @@ export class Connection {
     this.#enter("idle");
   }
 
-  /** Tries now: ends a pause; asks a server that seems to be there for a sign of life. */
+  /** Tries now: ends a pause; asks for a token again; asks a server that seems to be there for a sign of life. */
   nudge(now: number): void {
-    if (this.#state === "waiting") this.#begin(now);
+    if (this.#state === "waiting" || this.#state === "authorizing") this.#begin(now);
     else if (this.#state === "connected" && this.#askedAs === undefined) this.#ping(now);
   }
 
@@ -329,7 +332,7 @@ export class Connection {
     if (isStable || isRolled) this.#attempt = 0;
     const hasNext = error.advice === "local" && this.#leaveTransport(!isStable);
     this.#leave();
-    if (error.advice === "change-first") return this.#giveUp(error);
+    if (error.advice === "change-first" || FINAL.includes(error.code)) return this.#giveUp(error);
     if (error.advice === "authenticate-first") {
       if (!this.#options.hasTokens) return this.#giveUp(error);
       this.#needsToken = true;

@@ -14,6 +14,8 @@ export const LocalCode = {
   Unreachable: 4904,
   /** What was asked for can never work here. */
   Misused: 4905,
+  /** There was no connection in time: it was never sent, and is not carried out. */
+  NotSent: 4906,
 } as const;
 
 /** What to do about a code; it follows from the code's range. */

@@ -1,10 +1,8 @@
 /**
- * The transports over plain HTTP, and what else only somebody needs whom WebSocket does not serve.
+ * The transports over plain HTTP, to be given to a client from the start.
  *
  * @module
  */
 
-/** @internal */
-export { firstThrough } from "./check.js";
 export { poll } from "./poll.js";
 export { sse } from "./sse.js";

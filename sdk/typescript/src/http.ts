@@ -183,7 +183,7 @@ function countWithin(texts: readonly string[], length: number): number {
 }
 
 /** What a response that is no success says. Without a code of ours it comes from something on the way. */
-async function refusalOf(response: Response): Promise<Error> {
+export async function refusalOf(response: Response): Promise<Error> {
   const after = response.headers.get("retry-after") ?? "";
   // Seconds, or a date.
   const asked = { retryAfterMs: Math.min(Number(after) * 1_000 || Date.parse(after) - Date.now() || 0, RETRY_AFTER_MAX_MS) };

@@ -22,6 +22,7 @@ export type {
   HistoryOptions,
   HistoryPage,
   Kept,
+  Logger,
   Published,
   PublishOptions,
   TokenProvider,

@@ -14,6 +14,11 @@ export type TokenProvider = (request: {
   readonly signal: AbortSignal;
 }) => string | undefined | Promise<string | undefined>;
 
+/** What writes warnings down, such as `console`. */
+export interface Logger {
+  warn(text: string): void;
+}
+
 /** How a client connects. */
 export interface ClientOptions extends Partial<ConnectionTimes> {
   /** A token, or what to ask for one: at first, and whenever the server refuses the last. */
@@ -40,6 +45,10 @@ export interface ClientOptions extends Partial<ConnectionTimes> {
   readonly queueMax?: number;
   /** How long after it was first sent a publish with a key is sent again, in milliseconds. Default 240,000. */
   readonly resendMs?: number;
+  /** How long a publish may take, in milliseconds; a wait for a connection counts. Default 10,000; `Infinity`: any time. */
+  readonly publishMs?: number;
+  /** What is told once, as a text, if the first connection fails. Default `console`; `false`: nobody is. */
+  readonly logger?: Logger | false;
 }
 
 /** What a client tells. */
@@ -67,6 +76,11 @@ export interface PublishOptions extends Abortable {
   readonly expect?: number;
   /** What kind of payload it is. Default "bytes" for a `Uint8Array`, else "json". */
   readonly kind?: PayloadKind;
+  /**
+   * How long it may take, in milliseconds, instead of the client's `publishMs`. Then it is rejected: with 4906 if it was
+   * never sent, with 4900 if it was, and may have been kept.
+   */
+  readonly timeoutMs?: number;
 }
 
 /** Where a publication was kept, and how safely. */

@@ -112,6 +112,15 @@ export class Requests {
     this.#isConnected = false;
   }
 
+  /** Gives up on a request that has no answer within `ms` milliseconds. */
+  handleLate(id: number, ms: number): void {
+    const request = this.#waiting.get(id);
+    if (request === undefined) return;
+    this.remove(id);
+    const why = `there was no answer within ${ms} ms`;
+    this.#answered.push({ id, error: request.firstSentAt === undefined ? notSent(ms) : unanswered(why, request.afterBreak) });
+  }
+
   /** Takes an event; answers whether it was the answer to a request. */
   handleEvent(event: Event): boolean {
     const { id } = event;
@@ -144,6 +153,11 @@ export class Requests {
     if (afterBreak === "ask-again-while-remembered" && isRemembered) return undefined;
     return unanswered("the connection broke before the answer", afterBreak);
   }
+}
+
+function notSent(ms: number): TidegateError {
+  const text = `this was not carried out: there was no connection to send it over within ${ms} ms; try again, or wait longer`;
+  return new TidegateError(LocalCode.NotSent, text);
 }
 
 function unanswered(why: string, afterBreak: AfterBreak): TidegateError {

@@ -14,7 +14,7 @@ function later(name: "sse" | "poll", isDoubtful: boolean): TransportKind {
 function openLater(name: "sse" | "poll", ...[address, handlers]: Parameters<OpenTransport>): Transport {
   let transport: Transport | undefined;
   let isClosed = false;
-  import("./http-transports.js")
+  import("./later.js")
     .then((loaded) => isClosed || (transport = loaded[name].open({})!(address, handlers)))
     .catch((error) => isClosed || handlers.handleClose({ text: `cannot load "${name}": ${error}` }));
   return {

@@ -44,7 +44,7 @@ afterAll(async () => {
 });
 
 /** Opens a page that runs a module; errors in it fail the test. */
-async function open(module: string): Promise<{ page: Page; errors: string[] }> {
+async function open(module: string, from: string = origin): Promise<{ page: Page; errors: string[] }> {
   served.set("/module.js", { type: "text/javascript", body: module });
   const head = '<!doctype html><link rel="icon" href="data:,">';
   const body = `${head}<div id="root"></div><script type="module" src="/module.js"></script>`;
@@ -52,7 +52,7 @@ async function open(module: string): Promise<{ page: Page; errors: string[] }> {
   const page = await browser.newPage();
   const errors: string[] = [];
   page.on("pageerror", (error) => errors.push(String(error)));
-  await page.goto(origin);
+  await page.goto(from);
   return { page, errors };
 }
 
@@ -60,6 +60,29 @@ async function open(module: string): Promise<{ page: Page; errors: string[] }> {
 async function shows(page: Page, text: string): Promise<void> {
   await page.waitForFunction((wanted) => document.getElementById("root")!.textContent === wanted, text, { timeout: 10_000 });
 }
+
+test("a page of an origin that is not let in is told so, and with which line it would be", async () => {
+  const foreign = origin.replace("127.0.0.1", "localhost");
+  const module = `
+    import { Client } from "/index.js";
+    const warned = [];
+    console.warn = (text) => warned.push(text);
+    const client = new Client(${JSON.stringify(server.url)}, { token: async () => "any" });
+    const subscribed = client.subscribe("a").ready().catch(({ code }) => code);
+    const published = client.publish("a", 1).catch(({ code }) => code);
+    const error = await client.ready().catch((error) => error);
+    const shown = [await subscribed, await published, error.code, client.state, error.message, "|", ...warned];
+    document.getElementById("root").textContent = shown.join(" ");
+  `;
+  const { page, errors } = await open(module, foreign);
+  await page.waitForFunction(() => document.getElementById("root")!.textContent !== "", undefined, { timeout: 15_000 });
+  const [told, ...warned] = (await page.evaluate(() => document.getElementById("root")!.textContent!)).split("|");
+  expect(told).toMatch(/^4302 4302 4302 stopped /);
+  expect(told).toContain(`origins = ["${foreign}"]`);
+  expect(warned).toEqual([expect.stringContaining(`Tidegate: no connection to ${server.url}: `)]);
+  expect(errors).toEqual([]);
+  await page.close();
+});
 
 test("a plain page gets updates, and goes on after the server was killed and started again", async () => {
   const { page, errors } = await open(`

@@ -4,7 +4,7 @@ import { expect, test, vi } from "vitest";
 import type { TransportKind } from "../src/index.js";
 import { Client } from "../src/index.js";
 
-vi.mock("../src/http-transports.js", () => {
+vi.mock("../src/later.js", () => {
   throw new Error("gone");
 });
 

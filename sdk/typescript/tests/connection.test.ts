@@ -245,6 +245,27 @@ describe("tokens", () => {
   });
 });
 
+test.each([4302, 4304])("what no other token cures is final, whoever has tokens: %i", (code) => {
+  const driven = started({ hasTokens: true });
+  driven.did();
+  driven.connection.handleToken(driven.serial, "good", 0);
+  driven.did();
+  driven.connection.handleClose(driven.serial, { code, text: "not from there" }, 0);
+  expect(driven.did()).toEqual(["close", `stopped (${code})`]);
+});
+
+test("a nudge while a token is awaited asks for it again: the one before may hang", () => {
+  const driven = started({ hasTokens: true });
+  expect(driven.did()).toEqual(["authorizing", "fetch token"]);
+  const old = driven.serial;
+  driven.connection.nudge(0);
+  expect(driven.did()).toEqual(["authorizing", "fetch token"]);
+  driven.connection.handleToken(old, "late", 0);
+  expect(driven.did()).toEqual([]);
+  driven.connection.handleToken(driven.serial, "good", 0);
+  expect(driven.did()).toEqual(["opening", "open ws://a"]);
+});
+
 describe("nodes", () => {
   test("each node is tried before pauses grow", () => {
     const driven = started({ urls: ["ws://a", "ws://b"] });

@@ -67,6 +67,19 @@ describe("a request whose connection breaks before the answer", () => {
   });
 });
 
+test("one that is late says whether it was sent, and is not sent any more", () => {
+  const requests = new Requests(bounds);
+  ask(requests, 1, "ask-again-while-remembered");
+  requests.handleConnected();
+  texts(requests);
+  requests.handleDisconnect(0);
+  ask(requests, 2, "fail");
+  [1, 2, 3].forEach((id) => requests.handleLate(id, 50));
+  expect(outcomes(requests)).toEqual([4900, 4906]);
+  requests.handleConnected();
+  expect(texts(requests)).toEqual([]);
+});
+
 test("answers and refusals find their request, once", () => {
   const requests = new Requests(bounds);
   requests.handleConnected();

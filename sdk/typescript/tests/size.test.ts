@@ -8,10 +8,10 @@ async function gzippedBytes(code: string, isSplit = false): Promise<number> {
   return gzipSync(await bundle(code, { minify: true, isSplit })).length;
 }
 
-// Why it is not 12: docs/decisions/0031 and 0038.
-test("the whole main entry is at most 13.5 kB; with the transports that it loads when they are needed, 15.25", async () => {
-  expect(await gzippedBytes('export * from "@tidegate/client";', true)).toBeLessThanOrEqual(13_500);
-  expect(await gzippedBytes('export * from "@tidegate/client";')).toBeLessThanOrEqual(15_250);
+// Why it is not 12: docs/decisions/0031, 0038 and 0046.
+test("the whole main entry is at most 14.25 kB; with what it loads when it is needed, 16", async () => {
+  expect(await gzippedBytes('export * from "@tidegate/client";', true)).toBeLessThanOrEqual(14_250);
+  expect(await gzippedBytes('export * from "@tidegate/client";')).toBeLessThanOrEqual(16_000);
 });
 
 test("the transports over plain HTTP alone are at most 2 kB", async () => {

@@ -26,9 +26,16 @@ class Calls:
         """Whether anybody waits."""
         return bool(self._waiting)
 
-    async def ask(self, asked: Command, after_break: AfterBreak, subject: Subject = "publication") -> Event:
-        """Sends a command and waits for its answer. Raises `TidegateError`."""
-        future: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
+    async def ask(
+        self,
+        asked: Command,
+        after_break: AfterBreak,
+        subject: Subject = "publication",
+        timeout: float | None = None,
+    ) -> Event:
+        """Sends a command and waits for its answer, `timeout` seconds at most. Raises `TidegateError`."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Event] = loop.create_future()
 
         def take(outcome: Outcome) -> None:
             if isinstance(outcome.answer, TidegateError):
@@ -37,9 +44,12 @@ class Calls:
                 answer(future, outcome.answer)
 
         self.begin(asked, after_break, subject, take)
+        timer = None if timeout is None else loop.call_later(timeout, self._handle_late, asked["id"], timeout)
         try:
             return await wait(future)
         finally:
+            if timer is not None:
+                timer.cancel()
             self.forget(asked["id"])
 
     def begin(
@@ -56,6 +66,10 @@ class Calls:
         """Nobody waits for that any more."""
         self._requests.remove(id)
         self._waiting.pop(id, None)
+
+    def _handle_late(self, id: int, timeout: float) -> None:
+        self._requests.handle_late(id, timeout)
+        self._drive()
 
     def tell_next(self) -> bool:
         """Tells the next outcome; answers whether there was one."""

@@ -20,7 +20,7 @@ from .link import now_ms
 from .options import HistoryPage, Kept, Published, Response, TokenProvider
 from .protocol import Command, Conflation, Delta, PayloadKind, Positions, Start
 from .protocol import command, decode_payload, encode_command, encode_payload
-from .requests import Requests
+from .requests import AfterBreak, Requests
 from .responses import Responses, ask_one
 from .subscription import Subscription
 from .subscriptions import Lag, ReadOptions
@@ -44,6 +44,7 @@ class Client(Core):
         times: ConnectionTimes = ConnectionTimes(),
         queue_max: int = 1_000,
         resend_ms: float = 240_000,
+        publish_timeout: float = 10,
         transports: Sequence[TransportName] = ("websocket", "sse", "poll"),
         transport: OpenTransport | None = None,
     ) -> None:
@@ -51,7 +52,8 @@ class Client(Core):
 
         `token` is a token, or a function (plain or coroutine) that is asked for one at first, and whenever the server
         refuses the last. `name` is for the server's logs. `queue_max` commands may wait for a connection. A publish
-        with a key is sent again after breaks for `resend_ms` milliseconds: the server forgets keys. `transports`
+        with a key is sent again after breaks for `resend_ms` milliseconds: the server forgets keys. A publish may take
+        `publish_timeout` seconds, a wait for a connection included; `math.inf`: any time. `transports`
         are ways to the server, the best first: the next is taken where one does not get through. `transport` is one to
         use instead of them; `web_socket_transport`, `sse_transport` and `poll_transport` make them with options.
 
@@ -62,6 +64,7 @@ class Client(Core):
             raise ValueError("cannot connect: there is no address; give at least one")
         opens = transport or ways_to(urls, transports, times)
         super().__init__(urls, token, name, times, Requests(queue_max, resend_ms), opens)
+        self._publish_timeout = publish_timeout
 
     async def __aenter__(self) -> Client:
         """Begins to connect. Does not wait for it: `ready` does, and so does every command."""
@@ -184,19 +187,24 @@ class Client(Core):
         key: str | None = None,
         expect: int | None = None,
         kind: PayloadKind | None = None,
+        timeout: float | None = None,
     ) -> Published:
         """Publishes, and answers where it was kept. While there is no connection it waits for one.
 
         `data` goes as bytes if it is that, else as JSON; `kind="text"` makes plain text of a `str`. `key` is an
         idempotency key: a second publication with it is not kept, and this one is sent again after a break. `expect`
-        has it refused (4217) unless that is the topic's newest sequence; 0: nothing was published yet.
+        has it refused (4217) unless that is the topic's newest sequence; 0: nothing was published yet. `timeout` is how
+        many seconds it may take, instead of the client's `publish_timeout`.
 
-        Raises `TidegateError`: the server's refusals, 4900 (nobody knows whether it was kept), 4901, 4902; and
+        Raises `TidegateError`: the server's refusals, 4900 (the connection broke, or the time was up, before the answer:
+        nobody knows whether it was kept), 4906 (the time was up before it was sent: it was not), 4901, 4902; and
         `TypeError` or `ValueError` if `data` is nothing that can be published.
         """
         members = {"topic": topic, "key": key, "expect": expect}
         publish = command("publish", self._next_id(), **members) | encode_payload(data, kind)
-        event = await self._calls.ask(publish, "fail" if key is None else "ask-again-while-remembered")
+        after_break: AfterBreak = "fail" if key is None else "ask-again-while-remembered"
+        seconds = self._publish_timeout if timeout is None else timeout
+        event = await self._calls.ask(publish, after_break, timeout=seconds)
         return Published(event["topic"], event["epoch"], event["sequence"], event["level"])
 
     async def history(

@@ -29,6 +29,9 @@ trying again as it is would be useless.
 OF_THE_SESSION = (SessionCode.NO_SESSION, SessionCode.RESPONSE_ROLLED)
 """Codes that say nothing against the node."""
 
+FINAL = (SessionCode.FOREIGN_ORIGIN, SessionCode.UNKNOWN_HOST)
+"""Codes that no other token cures."""
+
 
 @dataclass(frozen=True)
 class FetchToken:
@@ -125,6 +128,7 @@ class Connection:
         self._state: ConnectionState = "idle"
         self._serial = 0
         self._node = 0
+        self._tried = options.urls[0]
         self._attempt = 0
         self._token = options.token
         self._needs_token = options.has_tokens
@@ -161,6 +165,11 @@ class Connection:
     def url(self) -> str:
         """The node that it is connected to, or that is tried next."""
         return self._options.urls[self._node]
+
+    @property
+    def tried(self) -> str:
+        """The node that was tried last."""
+        return self._tried
 
     def is_current(self, serial: int) -> bool:
         """Whether what the transport with this serial tells still matters."""
@@ -302,6 +311,7 @@ class Connection:
         self._serial += 1
         self._enter("opening")
         self._due_at = now + self._options.times.open_ms
+        self._tried = self.url
         self._actions.append(Open(self._serial, self.url))
 
     def _ping(self, now: float) -> None:
@@ -315,7 +325,7 @@ class Connection:
         if self._state == "connected" and now - self._connected_at >= self._options.times.stable_ms:
             self._attempt = 0
         self._leave()
-        if error.advice == "change-first":
+        if error.advice == "change-first" or error.code in FINAL:
             return self._give_up(error)
         if error.advice == "authenticate-first":
             if not self._options.has_tokens:

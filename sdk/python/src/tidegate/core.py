@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import deque
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from .subscriptions import Lag, News, SubscriptionChange, Subscriptions
 from .tracker import Gap, Publication
 from .transport import OpenTransport
 from .waiting import answer, fail
+
+LOG = logging.getLogger("tidegate")
 
 EVENTS = frozenset({"state", "lag", "error"})
 
@@ -68,6 +71,8 @@ class Core:
         self._full_ms = times.full_ms
         self._room = asyncio.Event()
         self._was_connected = False
+        # Whether it was written down that the first connection failed, or there was one.
+        self._is_warned = False
         self._is_driving = False
         self._last_id = 0
 
@@ -275,12 +280,21 @@ class Core:
             self._handlings.handle_disconnect()
             self._requests.handle_disconnect(now_ms())
         self._was_connected = change.state == "connected"
+        self._warn(change)
         if change.state in ("idle", "stopped"):
             self._link.cancel_token()
         was_awaited = change.state == "stopped" and change.error is not None and self._give_up(change.error)
         self._emitter.emit("state", change)
         if change.state == "stopped" and change.error is not None and not was_awaited:
             self.report(change.error)
+
+    def _warn(self, change: ConnectionChange) -> None:
+        """Writes down once that the first connection failed, unless another attempt begins at once."""
+        is_over = change.error is not None and (change.state == "stopped" or bool(change.retry_in_ms))
+        if is_over and not self._is_warned:
+            then = "it is not tried again" if change.state == "stopped" else "it is tried again until there is a connection"
+            LOG.warning("no connection to %s: %s; %s", self._connection.tried, change.error, then)
+        self._is_warned |= is_over or change.state == "connected"
 
     def _give_up(self, error: TidegateError) -> bool:
         """Ends all waiting, because there will be no connection; answers whether anybody waited."""

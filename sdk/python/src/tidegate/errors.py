@@ -24,6 +24,8 @@ class LocalCode(IntEnum):
     """The connection could not be opened, or broke, without a code."""
     MISUSED = 4905
     """What was asked for can never work here."""
+    NOT_SENT = 4906
+    """There was no connection in time: it was never sent, and is not carried out."""
 
 
 class SessionCode(IntEnum):
@@ -41,6 +43,10 @@ class SessionCode(IntEnum):
     """A request that is answered is not open any more."""
     DEADLINE_PASSED = 4108
     """Nobody answered a request in time."""
+    FOREIGN_ORIGIN = 4302
+    """The page's origin is not let in, or whatever `Origin` says."""
+    UNKNOWN_HOST = 4304
+    """The server does not go by the name that it was asked under."""
 
 
 class TidegateError(Exception):

@@ -111,6 +111,18 @@ class Requests:
         self._unsent.clear()
         self._is_connected = False
 
+    def handle_late(self, id: int, seconds: float) -> None:
+        """Gives up on a request that has no answer within so many seconds."""
+        request = self._waiting.get(id)
+        if request is None:
+            return
+        self.remove(id)
+        if request.first_sent_at is None:
+            error = _not_sent(request, seconds)
+        else:
+            error = _unanswered(f"there was no answer within {seconds:g} s", request)
+        self._outcomes.append(Outcome(id, error))
+
     def handle_event(self, event: Event) -> bool:
         """Takes an event; answers whether it was the answer to a request."""
         id = event.get("id")
@@ -146,6 +158,14 @@ class Requests:
         if request.after_break == "ask-again-while-remembered" and is_remembered:
             return None
         return _unanswered("the connection broke before the answer", request)
+
+
+def _not_sent(request: _Request, seconds: float) -> TidegateError:
+    text = (
+        f"cannot send the {request.subject}: there was no connection within {seconds:g} s, and it was not carried out; "
+        "try again, or wait longer"
+    )
+    return TidegateError(LocalCode.NOT_SENT, text)
 
 
 def _unanswered(why: str, request: _Request) -> TidegateError:
