@@ -9,4 +9,5 @@ mod shed;
 #[cfg(debug_assertions)]
 mod slots;
 mod streams;
+mod times;
 mod truth;
