@@ -37,6 +37,8 @@ macro_rules! paths {
 
 paths! {
     get "/" page::index;
+    get "/demo" page::demo;
+    get "/favicon.ico" page::icon;
     get "/page/{*path}" page::file;
     get "/health" health;
     get "/ready" ready;

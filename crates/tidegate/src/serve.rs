@@ -37,7 +37,7 @@ pub(crate) fn demo(args: &ServeArgs) -> Outcome {
 fn show(server: Server) -> Outcome {
     let address = server.address();
     println!(
-        "Open http://{address}/ in a browser: this machine's readings and a synthetic market."
+        "Open http://{address}/demo in a browser: this machine's readings and a synthetic market."
     );
     println!("Or: tidegate sub 'markets/ftse/+' --server ws://{address}");
     let remote = Remote { server: format!("ws://{address}"), token: None };

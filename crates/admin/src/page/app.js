@@ -1,240 +1,122 @@
-/** The page: what arrives goes to the board, the charts and the checker; once a second the figures are told. */
+/** The page at `/`: what this server has. One client reads the topics and publishes; the box to subscribe has its own. */
 
-import { Board, thinOut } from "./board.js";
-import { Chart, readPalette } from "./charts.js";
-import { Checker, history } from "./checker.js";
-import { watchControls, watchTheme } from "./controls.js";
-import { Latency } from "./latency.js";
-import { Link } from "./link.js";
-import { Machine } from "./machine.js";
-import { Network } from "./network.js";
-import { announce, byId, bytes, count, saved, setText, short } from "./text.js";
+import { Client } from "./vendor/tidegate.js";
+import { watchTheme } from "./controls.js";
+import { Losses } from "./losses.js";
+import { Outage } from "./outage.js";
+import { Reader } from "./reader.js";
+import { byId, setText, tellProblem, transportNames } from "./text.js";
+import { ask, keepToken, token } from "./token.js";
+import { Topics } from "./topics.js";
 
-/** How often a bad network breaks. */
-const BREAK_MS = 4_000;
-const transportNames = { websocket: "WebSocket", sse: "SSE", stream: "stream", poll: "polling" };
+/** After this nobody waits for the answer to a publication. */
+const PUBLISH_MS = 10_000;
 
-const network = new Network();
-network.watchFetch();
-const checker = new Checker();
-const latency = new Latency();
-const machine = new Machine(byId("machine"));
-const board = new Board({
-  body: byId("rows"),
-  scroll: byId("scroll"),
-  empty: byId("empty"),
-  headings: document.querySelectorAll("[data-sort]"),
-  handlePainted,
-  handleVisible: (symbol) => seeds.push(symbol),
-});
-const latencyChart = new Chart(byId("chart-latency"), {
-  title: "Latency from publisher to screen",
-  lines: [
-    { label: "99 of 100", color: "second" },
-    { label: "half", color: "accent", isFilled: true },
-    { label: "half, to this page", color: "soft" },
-  ],
-  format: (number, isTick) => (isTick ? String(number) : number.toFixed(1)),
-  max: 20,
-});
-const trafficChart = new Chart(byId("chart-traffic"), {
-  title: "Traffic received",
-  lines: [
-    { label: "without options", color: "soft" },
-    { label: "received", color: "accent", isFilled: true },
-  ],
-  format: (number, isTick) => (isTick ? String(number) : short(number)),
-  max: 10,
-});
+let client;
+let losses = new Losses();
+const outage = new Outage(tellOutage);
+const handleGap = (gap, after) => {
+  losses.take(gap, after);
+  tellLosses();
+};
+const topics = new Topics(handleGap);
+const reader = new Reader(handleGap);
 
-/** What the counters under the controls show. */
-const counters = { lost: 0, resumed: 0, caught: 0 };
-let options = {};
-let isConnected = false;
-let isLost = false;
-let lostAt = 0;
-let breaking;
-/** Snapshots are older than the page: they say nothing about latency. */
-let isWarm = false;
-let machineReceived = 0;
-/** Symbols whose lines still lack their past. */
-const seeds = [];
+/** Connects with the visitor's token, instead of what was there. */
+function connect() {
+  client?.close();
+  reader.stop();
+  const next = (client = new Client(location.origin, { name: "page", token: token(), lastMs: 5_000, stableMs: 1_000 }));
+  const ours = (handle) => (told) => next === client && handle(told);
+  client.on("state", ours(handleState));
+  // What ends the connection is told as its state; what ends a subscription, where it is shown.
+  client.on("error", ours((error) => console.warn(error)));
+  topics.read(client);
+  client.connect();
+}
 
-const link = new Link(network, {
-  quote(publication) {
-    checker.take(publication);
-    board.take(publication.data);
-    if (!publication.isSnapshot && !document.hidden) latency.arrive(publication.data.time_ms, latency.now());
-  },
-  reading(publication) {
-    machineReceived += 1;
-    machine.take(publication);
-  },
-  gap: (gap) => checker.takeGap(gap),
-  resumed({ missed }) {
-    counters.caught += missed;
-  },
-  lag: ({ ms }) => tellLag(ms),
-  state: handleState,
-  error: (error) => console.warn(error),
-});
+function handleState(told) {
+  const { state, error } = told;
+  const isConnected = state === "connected";
+  document.body.dataset.connected = String(isConnected);
+  setText(byId("state-text"), isConnected ? `connected over ${transportNames[client.transport]}` : state === "stopped" ? "refused" : "connecting");
+  outage.take(told);
+  if (state === "stopped") topics.end(`Not to be seen: ${error.message}. Use a token that may connect.`);
+  if (!isConnected) return;
+  losses.handleConnected();
+  void topics.list();
+  void lookForDemo();
+}
 
-function handleState({ state, error }) {
-  if (state === "connected") {
-    tellLag(0);
-    if (isLost) counters.resumed += 1;
-    isLost = false;
-    showState(`live over ${transportNames[link.transport]}`, true);
-    if (lostAt > 0 && performance.now() - lostAt > 3_000) announce("connected again");
-    lostAt = 0;
-  } else {
-    // Closed by itself, not by this page: then it is idle.
-    if (isConnected && state !== "idle") {
-      isLost = true;
-      counters.lost += 1;
-      lostAt = performance.now();
-    }
-    showState(state === "stopped" ? `stopped: ${error?.message}` : "connecting", false);
+function tellOutage(text, why) {
+  const isLasting = text !== undefined;
+  document.body.dataset.outage = String(isLasting);
+  byId("outage").hidden = !isLasting;
+  if (!isLasting) return;
+  setText(byId("outage-title"), text);
+  setText(byId("outage-text"), `What is shown may be old.${why ? ` Why: ${why}.` : ""}`);
+}
+
+function tellLosses() {
+  byId("losses").hidden = losses.isEmpty;
+  if (losses.isEmpty) return;
+  setText(byId("losses-title"), losses.title);
+  setText(byId("losses-text"), `${losses.text}.`);
+}
+
+/** The market of `tidegate demo` is linked where it is. */
+async function lookForDemo() {
+  const found = await ask("v1/topics?selector=markets/ftse/%2B&limit=1").catch(() => ({ topics: [] }));
+  byId("demo-link").hidden = found.topics.length === 0;
+}
+
+async function publish() {
+  const [topic, payload, kind] = ["publish-topic", "publish-payload", "publish-kind"].map((id) => byId(id).value);
+  const button = byId("publish-button");
+  tellProblem("publish-problem", undefined);
+  try {
+    const data = kind === "json" ? parsed(payload) : payload;
+    [button.disabled, button.textContent] = [true, "Publishing…"];
+    const answer = await client.publish(topic.trim(), data, { kind, signal: AbortSignal.timeout(PUBLISH_MS) });
+    const where = answer.level === "disk" ? "on disk" : "in memory";
+    setText(byId("publish-state"), `Published to ${answer.topic} as number ${answer.sequence}, kept ${where}.`);
+    void topics.list();
+  } catch (error) {
+    const isLate = error.name === "TimeoutError";
+    tellProblem("publish-problem", isLate ? "No answer within 10 s: whether it was kept is not known." : error.message);
+  }
+  [button.disabled, button.textContent] = [false, "Publish"];
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`This is no JSON: ${error.message}. Put it right, or choose the kind Text.`);
   }
 }
 
-/** What the server says about it; what this page counts itself is beside it. */
-function tellLag(ms) {
-  setText(byId("count-lag"), `${count(ms)} ms`);
+function useToken(text) {
+  keepToken(text);
+  byId("token").value = "";
+  tellToken();
+  connect();
 }
 
-function showState(text, isLive) {
-  isConnected = isLive;
-  document.body.dataset.connected = String(isLive);
-  setText(byId("state-text"), text);
+function tellToken() {
+  setText(byId("token-state"), token() ? "in use, in this tab only" : "none: you are anonymous");
+  byId("token-forget").hidden = token() === undefined;
 }
 
-/** A frame was painted that showed values published at these times. */
-function handlePainted(stamps) {
-  if (byId("figure-first").textContent === "–") setText(byId("figure-first"), count(performance.now()));
-  if (!document.hidden && isWarm) latency.show(stamps);
-}
-setTimeout(() => (isWarm = true), 1_000);
-
-watchControls(byId("controls"), (wanted) => {
-  // What is checked is what was asked for. Being throttled implies conflation.
-  options = wanted;
-  checker.maySkip = wanted.conflation !== "off" || wanted.bytesPerSecond !== undefined;
-  clearInterval(breaking);
-  breaking = wanted.isBreaking ? setInterval(() => network.break(), BREAK_MS) : undefined;
-  link.read(wanted);
+const onSubmit = (id, handle) => byId(id).addEventListener("submit", (event) => (event.preventDefault(), handle()));
+onSubmit("publish-form", () => void publish());
+onSubmit("token-form", () => useToken(byId("token").value));
+byId("token-forget").addEventListener("click", () => useToken(""));
+byId("losses-seen").addEventListener("click", () => {
+  losses = new Losses();
+  tellLosses();
 });
-
-watchTheme(byId("theme"), () => (board.palette = readPalette()));
-
-byId("pause").addEventListener("click", ({ currentTarget: button }) => {
-  const isPaused = button.getAttribute("aria-pressed") !== "true";
-  button.setAttribute("aria-pressed", String(isPaused));
-  board.isPaused = isPaused;
-});
-byId("filter").addEventListener("input", ({ currentTarget }) => {
-  board.filter = currentTarget.value;
-  announce(`${board.shown} of ${board.size} symbols`, true);
-});
-
-/** The past of the lines that are seen, a few at a time, once everything else is there. */
-async function seed() {
-  const symbol = seeds.shift();
-  if (symbol === undefined) return;
-  const page = await history(`markets/ftse/${symbol}`, 100);
-  if (page) board.seed(symbol, thinOut(page.publications));
-  await seed();
-}
-setInterval(() => void seed(), 500);
-
-/** Bytes of a publication that comes whole, as measured on the wire while no deltas are asked for. */
-let plainBytes = 0;
-const last = { at: performance.now(), messages: 0, bytes: 0, received: 0, machine: 0 };
-
-function tell() {
-  const now = performance.now();
-  const seconds = (now - last.at) / 1000;
-  const rate = (name, value) => {
-    const grown = value - last[name];
-    last[name] = value;
-    return grown / seconds;
-  };
-  last.at = now;
-  const messages = rate("messages", network.messages);
-  const bytesRate = rate("bytes", network.bytes);
-  const received = rate("received", checker.received);
-  const readings = rate("machine", machineReceived);
-  if (document.hidden) return;
-  const all = received + readings;
-  if (options.delta === "none" && all > 10) plainBytes = bytesRate / all;
-  // Who asks for everything and is not behind gets what is published: both are one number then, not two that differ by when
-  // they were taken.
-  const isAll = isPlain() && (checker.publishedRate === 0 || checker.behind < checker.publishedRate / 2);
-  const published = isAll ? all : checker.publishedRate + readings;
-  tellTraffic({ messages, bytesRate, received: all, published, isAll });
-  tellLatency();
-  tellProof();
-  setText(byId("count-lost"), count(counters.lost));
-  setText(byId("count-resumed"), count(counters.resumed));
-  setText(byId("count-caught"), count(counters.caught));
-  setText(byId("count-gaps"), count(checker.gaps));
-  setText(byId("count-behind"), count(checker.behind));
-  // A second's worth is behind, and nothing may be left out: it will not get better by itself.
-  byId("hint").hidden = !(options.bytesPerSecond && options.conflation === "off" && checker.behind > checker.publishedRate);
-}
-
-function tellTraffic({ messages, bytesRate, received, published, isAll }) {
-  const plain = isAll ? bytesRate : published * plainBytes;
-  trafficChart.add(Date.now() / 1000, [plain / 1000, bytesRate / 1000]);
-  setText(byId("figure-rate"), count(received));
-  setText(byId("figure-rate-note"), isAll ? "all that is published" : `of ${count(published)} published`);
-  const [number, unit] = bytes(bytesRate).split(" ");
-  setText(byId("figure-bytes"), number);
-  setText(byId("figure-bytes-unit"), `${unit}/s`);
-  setText(byId("figure-bytes-note"), isAll ? "whole, as published" : `${saved(bytesRate, plain)} saved by the options`);
-  setText(byId("traffic-publications"), count(received));
-  setText(byId("traffic-publications-plain"), count(published));
-  setText(byId("traffic-publications-saved"), saved(received, published));
-  setText(byId("traffic-bytes"), short(bytesRate / 1000));
-  setText(byId("traffic-bytes-plain"), short(plain / 1000));
-  setText(byId("traffic-bytes-saved"), saved(bytesRate, plain));
-  setText(byId("traffic-messages"), count(messages));
-}
-
-const isPlain = () => options.conflation === "off" && options.delta === "none" && options.bytesPerSecond === undefined;
-
-function tellLatency() {
-  const { arrival, screen } = latency.take();
-  latencyChart.add(Date.now() / 1000, [screen?.p99, screen?.p50, arrival?.p50]);
-  setText(byId("figure-latency"), screen ? screen.p50.toFixed(screen.p50 < 100 ? 1 : 0) : "–");
-  setText(byId("figure-latency-note"), `99 of 100 within ${screen ? count(screen.p99) : "–"} ms`);
-}
-
-function tellProof() {
-  const { received, gaps, missing, skipped, compared, violations, topics } = checker;
-  if (received === 0) return;
-  const isGreen = violations.length === 0;
-  const wasGreen = byId("proof").dataset.state !== "red";
-  byId("proof").dataset.state = isGreen ? "green" : "red";
-  if (!isGreen) {
-    if (wasGreen) announce("The check found a violation");
-    setText(byId("proof-title"), `${count(violations.length)} violations`);
-    setText(byId("proof-text"), `The first: ${violations[0]}.`);
-    return;
-  }
-  setText(byId("proof-title"), gaps === 0 ? "Nothing missing, nothing twice, all in order" : "Everything is accounted for");
-  const parts = [`${count(received)} publications of ${topics} symbols, each exactly once`];
-  if (skipped > 0) parts.push(`${count(skipped)} left out, as this page asked`);
-  if (gaps > 0) parts.push(`${count(missing)} could not be had, and ${count(gaps)} gaps said so`);
-  if (compared > 0) parts.push(`${count(compared)} compared with the server’s history, all equal`);
-  setText(byId("proof-text"), `${parts.join("; ")}.`);
-}
-
-setText(
-  byId("clock-note"),
-  latency.isSameMachine
-    ? "By the publisher’s clock, which is this machine’s; it counts whole milliseconds, so up to 1 ms too much."
-    : "The publisher’s clock is another machine’s: the fastest publication counts as 0, the others by how much slower they were.",
-);
-setText(byId("try"), `curl -N '${location.origin}/v1/sse?topic=markets/ftse/VOD'`);
-setInterval(tell, 1_000);
+watchTheme(byId("theme"), () => {});
+setText(byId("try"), `curl '${location.origin}/v1/topics'`);
+tellToken();
+connect();

@@ -27,7 +27,7 @@ class Row {
   price = 0;
   change = 0;
   volume = 0;
-  /** When its newest value was published, milliseconds since 1970; 0 if that is on screen. */
+  /** When its newest value arrived, by `performance.now()`; 0 if that is on screen. */
   stamp = 0;
   shown = 0;
   writtenAt = 0;
@@ -67,7 +67,7 @@ function box(cell) {
   return element;
 }
 
-/** The table. `handlePainted(stamps)` is called after a frame with the publishing times of what it showed first. */
+/** The table. `handlePainted(stamps)` is called after a frame with the times at which arrived what it showed first. */
 export class Board {
   #rows = new Map();
   #changed = new Set();
@@ -116,7 +116,7 @@ export class Board {
   }
 
   /** Takes a quote. Cheap: no DOM here. */
-  take({ symbol, price, change_percent: change, volume, time_ms: stamp }) {
+  take({ symbol, price, change_percent: change, volume }, arrivedAt) {
     let row = this.#rows.get(symbol);
     if (row === undefined) {
       row = new Row(symbol);
@@ -127,7 +127,7 @@ export class Board {
     row.price = price;
     row.change = change;
     row.volume = volume;
-    row.stamp = stamp;
+    row.stamp = arrivedAt;
     this.#changed.add(row);
     this.#ask();
   }

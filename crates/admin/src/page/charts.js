@@ -1,17 +1,16 @@
 /** Lines over time, drawn by uPlot. A chart that is not in view only keeps its numbers. */
 
-import { setText } from "./text.js";
+import { byId, setText } from "./text.js";
 
 let loading;
 
-/** uPlot is not needed for the first price: it is fetched when the first chart is. */
+/** uPlot comes beside the page: it is not needed for the first price. */
 function load() {
   loading ??= new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = new URL("vendor/uPlot.iife.min.js", import.meta.url).href;
-    script.onload = () => resolve(globalThis.uPlot);
-    script.onerror = reject;
-    document.head.append(script);
+    if (globalThis.uPlot) return resolve(globalThis.uPlot);
+    const script = byId("uplot");
+    script.addEventListener("load", () => resolve(globalThis.uPlot));
+    script.addEventListener("error", reject);
   });
   return loading;
 }

@@ -4,6 +4,9 @@
  * a symbol's values are compared with the server's own history, fetched by plain HTTP.
  */
 
+import { Losses } from "./losses.js";
+import { ask } from "./token.js";
+
 /** Values kept of each symbol, to be compared. */
 const KEPT = 128;
 /** How often another symbol is compared. */
@@ -35,9 +38,8 @@ export class Checker {
   received = 0;
   /** Sequences passed over because the options allow it. */
   skipped = 0;
-  /** Gaps that the server announced, and the publications in them. */
-  gaps = 0;
-  missing = 0;
+  /** What the server said that it cannot tell. */
+  losses = new Losses();
   /** Values that were found equal to the server's history. */
   compared = 0;
   violations = [];
@@ -84,12 +86,16 @@ export class Checker {
   }
 
   /** Takes a gap: what the server says that it cannot tell any more. */
-  takeGap({ topic, epoch, from, to }) {
-    const track = this.#tracks.get(topic);
-    this.gaps += 1;
-    if (track === undefined) return;
-    if (epoch === track.epoch) this.missing += to - (from ?? track.sequence + 1) + 1;
-    [track.epoch, track.sequence, track.wholeSince] = [epoch, to, to];
+  takeGap(gap) {
+    const track = this.#tracks.get(gap.topic);
+    this.losses.take(gap, track?.sequence);
+    if (track) [track.epoch, track.sequence, track.wholeSince] = [gap.epoch, gap.to, gap.to];
+  }
+
+  /** Forgets what could not be had until now; a violation stays. */
+  countAnew() {
+    this.losses = new Losses();
+    [this.received, this.skipped, this.compared] = [0, 0, 0];
   }
 
   #violate(text) {
@@ -99,7 +105,7 @@ export class Checker {
 
   async #readHeads() {
     if (this.#tracks.size === 0 || document.hidden) return;
-    const answer = await ask("v1/topics?selector=markets/ftse/%2B&limit=1000");
+    const answer = await ask("v1/topics?selector=markets/ftse/%2B&limit=1000").catch(() => undefined);
     if (answer === undefined) return;
     const at = performance.now();
     let [sum, behind] = [0, 0];
@@ -137,13 +143,4 @@ export class Checker {
 }
 
 /** The newest publications of a topic, by plain HTTP; undefined if they cannot be had. */
-export const history = (topic, last) => ask(`v1/history/${topic}?last=${last}`);
-
-async function ask(path) {
-  try {
-    const response = await fetch(path);
-    return response.ok ? await response.json() : undefined;
-  } catch {
-    return undefined;
-  }
-}
+export const history = (topic, last) => ask(`v1/history/${topic}?last=${last}`).catch(() => undefined);

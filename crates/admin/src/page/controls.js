@@ -19,7 +19,8 @@ export function watchControls(form, handleChange) {
     };
   };
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("change", () => handleChange(read()));
+  // Some of its fields stand elsewhere on the page; what bubbles to a field set was told already.
+  for (const field of form.elements) if (field.name) field.addEventListener("change", () => handleChange(read()));
   // A browser may bring back what was chosen before a reload.
   handleChange(read());
 }
@@ -30,7 +31,7 @@ export function watchTheme(button, handleChange) {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (root.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
   const show = () => {
-    button.setAttribute("aria-pressed", String(isDark()));
+    button.textContent = `Theme: ${isDark() ? "dark" : "light"}`;
     handleChange();
   };
   button.addEventListener("click", () => {

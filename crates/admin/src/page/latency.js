@@ -1,4 +1,4 @@
-/** How long it took from the publisher to this page, and on to the screen. */
+/** How long it took from the server to this page, and from there to the screen. */
 
 /** Measurements of one second at most; more are not needed for a percentile. */
 const MAX = 8_192;
@@ -24,9 +24,9 @@ class Percentiles {
 }
 
 /**
- * Payloads carry the publisher's clock in whole milliseconds, so a result is too large by up to one. On the same
- * machine both clocks are one. From another machine the fastest one seen counts as zero: what is shown then is how
- * much slower the others were.
+ * To the page: payloads carry the clock of the feed, which runs in the server, in whole milliseconds, so a result is too large by
+ * up to one. On the same machine both clocks are one. From another machine the fastest one seen counts as zero: what is shown then
+ * is how much slower the others were. To the screen: both ends are this page's own clock.
  */
 export class Latency {
   #arrivals = new Percentiles();
@@ -45,10 +45,10 @@ export class Latency {
     this.#arrivals.add(now - stamp);
   }
 
-  /** Values published at these times are on screen. */
-  show(stamps) {
-    const now = this.now();
-    for (const stamp of stamps) this.#screens.add(now - stamp);
+  /** Values that arrived at these times, by `performance.now()`, are on screen. */
+  show(arrivals) {
+    const now = performance.now();
+    for (const arrivedAt of arrivals) this.#screens.add(now - arrivedAt);
   }
 
   /** The wall clock, finer than `Date.now()`: the monotonic clock, set by it. */
@@ -65,7 +65,7 @@ export class Latency {
     const [arrival, screen] = [this.#arrivals.take(), this.#screens.take()];
     if (this.#isSameMachine) return { arrival, screen };
     this.#least = Math.min(this.#least, arrival?.least ?? Infinity);
-    const relative = (each) => each && { p50: each.p50 - this.#least, p99: each.p99 - this.#least };
-    return { arrival: relative(arrival), screen: relative(screen) };
+    const relative = arrival && { p50: arrival.p50 - this.#least, p99: arrival.p99 - this.#least };
+    return { arrival: relative, screen };
   }
 }

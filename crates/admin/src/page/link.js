@@ -3,6 +3,7 @@
  * positions of the one before: nothing is missed by switching.
  */
 
+import { token } from "./token.js";
 import { Client, jsonPatch } from "./vendor/tidegate.js";
 
 const MARKET = "markets/ftse/+";
@@ -33,6 +34,7 @@ export class Link {
     this.#client?.close();
     const client = new Client(location.origin, {
       name: "page",
+      token: token(),
       transports: [transport],
       deltas: [jsonPatch],
       WebSocket: this.#network.webSocketClass(),

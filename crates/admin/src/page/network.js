@@ -9,10 +9,21 @@ export class Network {
   messages = 0;
   bytes = 0;
   #breakers = new Set();
+  #cutUntil = 0;
 
   /** Breaks every connection, as abruptly as a page can. */
   break() {
     for (const breaker of [...this.#breakers]) breaker();
+  }
+
+  /** Breaks every connection, and lets none be made for so long. */
+  cut(ms) {
+    this.#cutUntil = performance.now() + ms;
+    this.break();
+  }
+
+  get #isCut() {
+    return performance.now() < this.#cutUntil;
   }
 
   /** A WebSocket class whose connections are counted, and can be broken. */
@@ -29,6 +40,7 @@ export class Network {
           handleClose?.call(this, { code: 1006, reason: "" });
         };
         network.#breakers.add(breaker);
+        if (network.#isCut) queueMicrotask(breaker);
         this.addEventListener("message", ({ data }) => network.#count(data.length));
         this.addEventListener("close", () => network.#breakers.delete(breaker));
       }
@@ -45,6 +57,7 @@ export class Network {
   }
 
   async #watched(plain, input, init = {}) {
+    if (this.#isCut) throw new TypeError("the network is away, as it was asked to be");
     const breaking = new AbortController();
     const breaker = () => breaking.abort(new TypeError("the network broke, as it was asked to"));
     const done = () => this.#breakers.delete(breaker);

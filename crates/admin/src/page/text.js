@@ -5,6 +5,9 @@ const grouped = new Intl.NumberFormat("en");
 /** 12,345 */
 export const count = (number) => grouped.format(Math.round(number));
 
+/** 1 topic, 12 topics */
+export const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
 /** A rate or size with as many digits as help: 0.42, 4.2, 42. */
 export const short = (number) => (number >= 100 ? count(number) : number >= 10 ? number.toFixed(1) : number.toFixed(2));
 
@@ -29,6 +32,15 @@ export function setText(element, text) {
 
 /** The element with this id. */
 export const byId = (id) => document.getElementById(id);
+
+/** How a transport is called. */
+export const transportNames = { websocket: "WebSocket", sse: "SSE", stream: "stream", poll: "polling" };
+
+/** Says what went wrong in the element with this id, or nothing any more. */
+export function tellProblem(id, text) {
+  byId(id).hidden = text === undefined;
+  setText(byId(id), text ?? "");
+}
 
 let silentUntil = 0;
 

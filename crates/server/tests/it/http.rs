@@ -91,6 +91,8 @@ fn head_is_answered_like_get_without_the_body_whoever_answers() {
     let node = Node::start("[engine]\nshards = 2\n[limits]\nbody_bytes_max = 10\n");
     for path in [
         "/",
+        "/demo",
+        "/favicon.ico",
         "/page/app.js",
         "/health",
         "/ready",

@@ -110,6 +110,8 @@ const KINDS: u32 = 14;
 /// What is asked over HTTP: method, path, body, what it takes.
 const REQUESTS: &[(&str, &str, &str, Takes)] = &[
     ("GET", "/", "", Takes::Nothing),
+    ("GET", "/demo", "", Takes::Nothing),
+    ("GET", "/favicon.ico", "", Takes::Nothing),
     ("GET", "/page/app.js", "", Takes::Nothing),
     ("GET", "/health", "", Takes::Nothing),
     ("GET", "/ready", "", Takes::Nothing),
