@@ -5,6 +5,7 @@ export default defineConfig({
     index: "src/index.ts",
     http: "src/http-transports.ts",
     "json-patch": "src/patch.ts",
+    publisher: "src/publisher.ts",
     react: "src/react.ts",
     requests: "src/services.ts",
     svelte: "src/svelte.ts",

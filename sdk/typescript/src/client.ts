@@ -13,6 +13,8 @@ import type {
   ClientOptions,
   HistoryOptions,
   HistoryPage,
+  HistoryRange,
+  Kept,
   Logger,
   Published,
   PublishOptions,
@@ -289,6 +291,28 @@ export class Client<Topics extends object = AnyTopics> {
       ...(decodePayload(payload) as { kind: PayloadKind; data: PayloadOf<Topics, Topic> }),
     }));
     return { topic, epoch, head, start, publications };
+  }
+
+  /**
+   * Reads what is kept of one topic in a `for await` loop, oldest first, up to the newest that there is when it begins. A page is
+   * fetched when the one before was read. What retention has removed meanwhile is a hole in the sequences.
+   */
+  async *readHistory<Topic extends string>(
+    topic: Topic,
+    { after, since, pageSize: limit, signal }: HistoryRange = {},
+  ): AsyncGenerator<Kept<PayloadOf<Topics, Topic>>, void, undefined> {
+    let page = await this.history(topic, { after, since, limit, signal });
+    const { epoch, head } = page;
+    while (page.publications.length > 0) {
+      yield* page.publications;
+      const { sequence } = page.publications.at(-1)!;
+      if (sequence >= head) return;
+      page = await this.history(topic, { after: sequence, limit, signal });
+      if (page.epoch !== epoch) {
+        const text = `cannot read on in the history of ${topic}: its numbering began anew; read it again`;
+        throw new TidegateError(LocalCode.Renumbered, text);
+      }
+    }
   }
 
   /** Tells the server how far the durable subscriber `name` came; resolves once that is on disk. */

@@ -16,6 +16,8 @@ export const LocalCode = {
   Misused: 4905,
   /** There was no connection in time: it was never sent, and is not carried out. */
   NotSent: 4906,
+  /** The numbering of a topic began anew while its history was read. */
+  Renumbered: 4907,
 } as const;
 
 /** What to do about a code; it follows from the code's range. */

@@ -21,13 +21,14 @@ export type {
   ClientOptions,
   HistoryOptions,
   HistoryPage,
+  HistoryRange,
   Kept,
   Logger,
   Published,
   PublishOptions,
   TokenProvider,
 } from "./options.js";
-export type { Conflation, From, GapReason, PayloadKind, Position, Positions } from "./protocol.js";
+export type { Conflation, From, GapReason, PayloadKind, Position, Positions, Since } from "./protocol.js";
 export type { Stream, StreamOptions } from "./stream.js";
 export type { Lag, Subscription, SubscriptionEvents } from "./subscription.js";
 export type { ReadOptions, SubscriptionState } from "./subscriptions.js";

@@ -102,6 +102,15 @@ export interface HistoryOptions extends Abortable {
   readonly limit?: number;
 }
 
+/** Which part of a topic's history to read; without `after` or `since`, all that is kept. */
+export interface HistoryRange extends Abortable {
+  readonly after?: number;
+  /** Milliseconds since 1970. */
+  readonly since?: number;
+  /** How many are fetched at a time. Default 100. */
+  readonly pageSize?: number;
+}
+
 /** A page of a topic's history, oldest first. */
 export interface HistoryPage<T = unknown> {
   readonly topic: string;

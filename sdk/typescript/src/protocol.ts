@@ -15,7 +15,12 @@ export interface Position {
 export type Positions = Record<string, Position>;
 
 /** Where a subscription starts to read. */
-export type From = "snapshot" | "now" | "all" | { readonly last: number } | Position;
+export type From = "snapshot" | "now" | "all" | { readonly last: number } | Since | Position;
+
+/** At the first publication that is kept and not older, in milliseconds since 1970. */
+export interface Since {
+  readonly since: number;
+}
 
 /**
  * What may be skipped: "off" nothing; "lagging" all but the newest of each topic while this client is behind; "always"

@@ -28,7 +28,7 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
   #end: { readonly error?: unknown } | undefined;
   #dropped = 0;
 
-  /** `release` is called once, when nothing more has to be pushed; `handleTaken` after each item that was held. */
+  /** @internal `release` is called once, when nothing more has to be pushed; `handleTaken` after each item that was held. */
   constructor(options: StreamOptions, release: () => void, handleTaken: () => void = () => {}) {
     const { capacity = 1_000, whenFull = "wait", signal } = options;
     this.#handleTaken = handleTaken;
@@ -51,17 +51,17 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
     return this.#dropped;
   }
 
-  /** Whether nothing may be pushed now. */
+  /** @internal Whether nothing may be pushed now. */
   get isFull(): boolean {
     return this.#whenFull === "wait" && this.#held.length >= this.#capacity;
   }
 
-  /** What its reader has not taken, the oldest first; also what it never will, because it left. */
+  /** @internal What its reader has not taken, the oldest first; also what it never will, because it left. */
   get untaken(): readonly Item[] {
     return [...this.#held, ...this.#unread];
   }
 
-  /** Gives an item to the reader, or holds it. */
+  /** @internal Gives an item to the reader, or holds it. */
   push(item: Item): void {
     if (this.#end) return;
     const taker = this.#takers.shift();
@@ -74,12 +74,12 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
     this.#held.push(item);
   }
 
-  /** Ends it: what is held can still be taken. */
+  /** @internal Ends it: what is held can still be taken. */
   finish(): void {
     this.#close({});
   }
 
-  /** Ends it with an error, after what is held. */
+  /** @internal Ends it with an error, after what is held. */
   fail(error: unknown): void {
     this.#close({ error });
   }
@@ -110,7 +110,7 @@ export class Stream<Item> implements AsyncIterableIterator<Item> {
     return this;
   }
 
-  /** Ends it, because of these there is too much. */
+  /** @internal Ends it, because of these there is too much. */
   overflow(unread: readonly Item[] = []): void {
     this.#unread = unread;
     const text =

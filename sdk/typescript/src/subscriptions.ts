@@ -447,8 +447,9 @@ export class Subscriptions {
   #join({ options, wasLive, tracker }: Subscription, topic: string, theirs: Position): Position | undefined {
     const from = options.from ?? "snapshot";
     // The server starts from the oldest that there is, or from where the name left off.
-    if (wasLive || from === "all" || isPosition(from) || options.name !== undefined) return undefined;
-    const back = from === "now" ? 0 : from === "snapshot" ? 1 : from.last;
+    if (wasLive || options.name !== undefined) return undefined;
+    const back = from === "now" ? 0 : from === "snapshot" ? 1 : typeof from === "object" && "last" in from ? from.last : undefined;
+    if (back === undefined) return undefined;
     const sequence = Math.max(0, theirs.sequence - back);
     tracker.join(topic, theirs, sequence);
     return { epoch: theirs.epoch, sequence };

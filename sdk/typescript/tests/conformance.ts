@@ -157,7 +157,7 @@ const verbs: Record<string, Verb> = {
     const tokens: string[] = [...(step.tokens ?? [])];
     const token = step.tokens ? () => tokens.shift() : step.token;
     const transports: TransportName[] = box ? ["websocket", "sse", "poll"] : [runner.transport];
-    const client = clientOf(nodes, { transports, fallbackMs: 500, token, deltas: [jsonPatch, vcdiff] });
+    const client = clientOf(nodes, { transports, fallbackMs: 500, token, deltas: [jsonPatch, vcdiff], publishMs: 60_000 });
     runner.peers.set(step.client, { client, services: new Services(client), proxy, isAway: false });
     await runner.settle(client.ready(), step);
     assert.deepEqual(tokens, [], "not every token was asked for");

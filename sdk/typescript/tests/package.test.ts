@@ -1,5 +1,6 @@
 // The package as it is installed: both module systems, and nothing in it that does not belong there.
 import { execFile } from "node:child_process";
+import { readdirSync, readFileSync } from "node:fs";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 
@@ -18,6 +19,7 @@ test.each([
 test.each([
   ["http", "sse.open"],
   ["json-patch", "jsonPatch.apply"],
+  ["publisher", "Publisher"],
   ["react", "useTopic"],
   ["requests", "Services"],
   ["svelte", "topicStore"],
@@ -34,4 +36,14 @@ test("it has no dependencies, and holds only what is built", async () => {
   expect(strangers).toEqual([]);
   const manifest = JSON.parse((await run("node", ["-p", 'JSON.stringify(require("./package.json"))'], { cwd })).stdout);
   expect(manifest.dependencies).toBe(undefined);
+});
+
+test("its types show nothing of how the client and its parts work together", async () => {
+  const dist = new URL("../dist/", import.meta.url);
+  const types = readdirSync(dist).filter((name) => /\.d\.c?ts$/.test(name));
+  const text = types.map((name) => readFileSync(new URL(name, dist), "utf8")).join("\n");
+  expect(text).toContain("declare class Publisher");
+  const inner = ["handleNews", "interrupt", "attach", "overflow", "isBehind", "handleConnected", "handleDisconnect", "push", "untaken", "isIdle", "firstThrough", "whyNot", "httpTransport"];
+  expect(inner.filter((name) => new RegExp(`\\b${name}\\b[(:]`).test(text))).toEqual([]);
+  expect(text).not.toMatch(/interface (Part|Seat|SubscriptionOwner)\b/);
 });

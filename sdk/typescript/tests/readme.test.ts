@@ -56,9 +56,9 @@ function files(): Record<string, string> {
   for (const [index, [, example]] of blocks.entries()) {
     made[`${index}.ts`] = whole(example);
     const local = whole(example)
-      .replaceAll("ws://localhost:8470", server.url)
+      .replaceAll(/(ws|http):\/\/localhost:8470/g, `$1://127.0.0.1:${server.port}`)
       .replaceAll("http://localhost:8471", `http://127.0.0.1:${port}`);
-    const ended = `${local}\nawait client.ping();\nconsole.log("done");\n`;
+    const ended = `${local}\n${local.includes("new Publisher") ? "" : "await client.ping();"}\nconsole.log("done");\n`;
     made[`${index}.mjs`] = ts.transpile(ended, { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2022 });
   }
   return made;

@@ -14,7 +14,7 @@ export function examples(language: string): string[] {
 
 /** An example with what the ones before it have said already: a client. */
 export function whole(example: string): string {
-  if (example.includes("new Client")) return example;
+  if (/new (Client|Publisher)/.test(example)) return example;
   return `import { Client } from "@tidegate/client";\nconst client = new Client("ws://localhost:8470");\n${example}`;
 }
 

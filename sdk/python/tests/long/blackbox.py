@@ -90,7 +90,7 @@ class World:
             done = await self.publisher.publish(topic, payload(topic, number, size))
             self.truth.learn(topic, done.epoch, done.sequence, number)
         except TidegateError as error:
-            if error.code != 4900:
+            if error.code not in (4900, 4906):
                 raise
 
     async def act(self) -> None:
