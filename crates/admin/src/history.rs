@@ -3,7 +3,7 @@
 use std::iter::once;
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use model::{Code, HistoryPage, HistoryStart, Publication, Refusal, Selector, Sequence, TopicName};
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::error::{ApiError, no_answer};
 use crate::pieces::{Part, json_of, opened};
 use crate::question::{Question, Shards};
-use crate::router::SHARD_ANSWER_MAX;
+use crate::router::{Asked, SHARD_ANSWER_MAX, TopicOf};
 use crate::topics::{bytes_told, check_read};
 
 #[derive(Debug, Deserialize)]
@@ -28,14 +28,12 @@ pub(crate) struct HistoryQuery {
 
 pub(crate) async fn history(
     State(shards): State<Arc<dyn Shards>>,
-    Path(name): Path<String>,
-    Query(query): Query<HistoryQuery>,
+    TopicOf(topic): TopicOf,
+    Asked(query): Asked<HistoryQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     const PAGE_LEN: usize = 100;
     let limits = shards.limits();
-    let topic = TopicName::parse(&name, limits)
-        .map_err(|error| Refusal::new(Code::BadTopic, error.to_string()))?;
     check_read(&*shards, &headers, &Selector::of_topic(&topic))?;
     let start = start_of(&query)?;
     let limit = query.limit.unwrap_or(PAGE_LEN).clamp(1, limits.history_page_len_max);

@@ -4,6 +4,7 @@
 //! a shard's memory: it asks by message.
 #![forbid(unsafe_code)]
 
+mod conditions;
 mod counters;
 mod error;
 mod exchange;
@@ -13,10 +14,12 @@ mod metrics;
 mod page;
 mod pieces;
 mod publish;
+mod put;
 mod question;
 mod router;
 mod sessions;
 mod slow;
+mod table;
 mod topics;
 mod webhooks;
 mod work;

@@ -14,8 +14,8 @@ use futures_util::future::{Either, FutureExt, ready};
 use futures_util::stream::{self, StreamExt};
 use http::HeaderMap;
 use model::{
-    Code, Draft, Limits, Payload, PayloadKind, Principal, Refusal, Sequence, SharedPayload,
-    TopicName, Wish, check_key,
+    Code, Draft, Expected, Limits, Payload, PayloadKind, Principal, Refusal, Sequence,
+    SharedPayload, TopicName, Wish, check_key,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -135,16 +135,20 @@ fn payload_of<P>(
             return Err(bad_request(why.into()));
         }
     };
-    if bytes.len() > limits.payload_bytes_max {
-        let text = format!(
-            "cannot publish the payload: it has {} bytes and payload_bytes_max is {}; send less \
-             at a time, or raise the limit in the configuration",
-            bytes.len(),
-            limits.payload_bytes_max
-        );
-        return Err(Refusal::new(Code::PayloadTooLarge, text));
-    }
+    check_payload_len(bytes.len(), limits)?;
     Ok(new(kind, &bytes))
+}
+
+pub(crate) fn check_payload_len(len: usize, limits: &Limits) -> Result<(), Refusal> {
+    if len <= limits.payload_bytes_max {
+        return Ok(());
+    }
+    let text = format!(
+        "cannot publish the payload: it has {len} bytes and payload_bytes_max is {}; send less \
+         at a time, or raise the limit in the configuration",
+        limits.payload_bytes_max
+    );
+    Err(Refusal::new(Code::PayloadTooLarge, text))
 }
 
 fn draft_of(
@@ -158,15 +162,15 @@ fn draft_of(
     let idempotency_key = check_key(wire.key.as_deref(), limits)?;
     let expected = match wire.expect {
         None => None,
-        Some(number) => Some(Sequence::new(number).ok_or_else(|| {
+        Some(number) => Some(Expected::sequence(Sequence::new(number).ok_or_else(|| {
             bad_request(format!("`expect` is {number}; sequences are below 2^53"))
-        })?),
+        })?)),
     };
     Ok(Draft { topic, payload, idempotency_key, expected })
 }
 
 /// Hands a draft to its shard at once; what became of it is heard by waiting for the answer.
-fn ask(
+pub(crate) fn ask(
     shards: &dyn Shards,
     principal: &Principal,
     draft: Result<Draft, Refusal>,
@@ -219,7 +223,7 @@ fn parts_of(
     once(start).chain(each).chain(once(end))
 }
 
-fn body_of(published: &Published) -> serde_json::Value {
+pub(crate) fn body_of(published: &Published) -> serde_json::Value {
     serde_json::json!({
         "topic": published.topic.as_str(),
         "epoch": published.position.epoch.as_str(),
@@ -263,6 +267,9 @@ mod tests {
             Ok(Arc::new(Principal::unlimited("tester")))
         }
         fn origin_allowed(&self, _: &str, _: &str) -> bool {
+            true
+        }
+        fn origin_listed(&self, _: &str) -> bool {
             true
         }
         fn work(&self) -> &ApiWork {

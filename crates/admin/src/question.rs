@@ -28,6 +28,15 @@ pub enum Question {
         /// The value, if there is one.
         answer: oneshot::Sender<Option<Value>>,
     },
+    /// The newest values of topics that are at home there.
+    Values {
+        /// Which topics.
+        topics: Vec<TopicName>,
+        /// Once they have so many bytes of payload, no more are answered.
+        bytes_max: usize,
+        /// The value of each, if there is one, in the same order: of the first at least.
+        answer: oneshot::Sender<Vec<Option<Value>>>,
+    },
     /// Kept publications of a topic that is at home there.
     History {
         /// Which topic.
@@ -190,6 +199,8 @@ pub trait Shards: Send + Sync + 'static {
     fn principal(&self, token: Option<&str>) -> Result<Arc<Principal>, Refusal>;
     /// Whether pages of `origin` may use a server that they call `host`.
     fn origin_allowed(&self, origin: &str, host: &str) -> bool;
+    /// Whether the configuration names `origin`: its pages may also change things.
+    fn origin_listed(&self, origin: &str) -> bool;
     /// Where the API counts its work.
     fn work(&self) -> &ApiWork;
     /// What each webhook counts.

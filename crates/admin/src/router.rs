@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use model::{Code, Limits, Principal, Refusal, Selector, Wish, bearer_token};
+use model::{Code, Limits, Principal, Refusal, Selector, TopicName, Wish, bearer_token};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{ApiError, json_header};
 use crate::question::{Question, Shards};
-use crate::{hiccups, history, metrics, page, publish, sessions, slow, topics};
+use crate::{hiccups, history, metrics, page, publish, put as put_topic, sessions, slow, topics};
 
 /// How long a shard may take to answer.
 pub(crate) const SHARD_ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -47,6 +49,7 @@ paths! {
     post "/v1/publish" publish::publish;
     get "/v1/topics" topics::list;
     get "/v1/topics/{*topic}" topics::value;
+    put "/v1/topics/{*topic}" put_topic::put;
     get "/v1/history/{*topic}" history::history;
     get "/v1/slow" slow::slow;
     get "/v1/sessions" sessions::sessions;
@@ -121,6 +124,50 @@ async fn wrong_method(request: Request) -> ApiError {
     ApiError(Refusal::new(Code::WrongMethod, text))
 }
 
+/// The topic that a path names: percent-encoded UTF-8, decoded once, so that `%2F` is a slash like others.
+pub(crate) struct TopicOf(pub TopicName);
+
+impl FromRequestParts<Arc<dyn Shards>> for TopicOf {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        shards: &Arc<dyn Shards>,
+    ) -> Result<Self, ApiError> {
+        let bad = |why: String| ApiError(Refusal::new(Code::BadTopic, why));
+        let Path(name) = Path::<String>::from_request_parts(parts, shards).await.map_err(|_| {
+            bad(format!(
+                "cannot read the topic of `{}`: it is not UTF-8 once its %XX are decoded; encode it \
+                 as UTF-8",
+                parts.uri.path()
+            ))
+        })?;
+        TopicName::parse(&name, shards.limits()).map(Self).map_err(|error| bad(error.to_string()))
+    }
+}
+
+/// What the query of a request asks for.
+pub(crate) struct Asked<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequestParts<Arc<dyn Shards>> for Asked<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        shards: &Arc<dyn Shards>,
+    ) -> Result<Self, ApiError> {
+        let query = Query::<T>::from_request_parts(parts, shards).await;
+        query.map(|Query(asked)| Self(asked)).map_err(|error| {
+            let text = format!(
+                "cannot read the query of `{}`: {}; mend it, see section 7 of the protocol",
+                parts.uri.path(),
+                error.body_text()
+            );
+            ApiError(Refusal::new(Code::BadRequest, text))
+        })
+    }
+}
+
 /// Refuses pages of foreign origins, and tells browsers of those that are allowed.
 async fn check_origin(
     State(shards): State<Arc<dyn Shards>>,
@@ -136,6 +183,7 @@ async fn check_origin(
     if !shards.origin_allowed(&origin, host) {
         return ApiError(Refusal::foreign_origin(&origin)).into_response();
     }
+    let is_listed = shards.origin_listed(&origin);
     let mut response = match *request.method() {
         Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),
         _ => next.run(request).await,
@@ -145,10 +193,18 @@ async fn check_origin(
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     }
     headers.insert(header::VARY, HeaderValue::from_static("origin"));
-    let methods = HeaderValue::from_static("GET, POST");
-    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
-    let fields = HeaderValue::from_static("authorization, content-type, last-event-id");
-    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, fields);
+    // Of the others there is only the server's own, which asks nobody.
+    let (methods, fields) = match is_listed {
+        true => (
+            "GET, POST, PUT, DELETE",
+            "authorization, content-type, idempotency-key, if-match, if-none-match, last-event-id",
+        ),
+        false => ("GET, POST", "authorization, content-type, last-event-id"),
+    };
+    let mut say = |name, value| headers.insert(name, HeaderValue::from_static(value));
+    say(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+    say(header::ACCESS_CONTROL_ALLOW_HEADERS, fields);
+    say(header::ACCESS_CONTROL_EXPOSE_HEADERS, "etag");
     response
 }
 

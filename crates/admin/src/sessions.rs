@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use model::{Code, Refusal, Selector, Wish};
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{ApiError, json_header, no_answer};
 use crate::question::{Question, SeenSession, Shards};
-use crate::router::{SHARD_ANSWER_MAX, principal_of};
+use crate::router::{Asked, SHARD_ANSWER_MAX, principal_of};
 
 /// What one session of a listing takes.
 const LISTED_BYTES: usize = 1 << 10;
@@ -50,7 +50,7 @@ impl Place {
 
 pub(crate) async fn sessions(
     State(shards): State<Arc<dyn Shards>>,
-    Query(query): Query<SessionsQuery>,
+    Asked(query): Asked<SessionsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     const PAGE_LEN: usize = 100;

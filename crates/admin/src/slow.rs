@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
 use http::HeaderMap;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{ApiError, json_header, no_answer};
 use crate::question::{Question, Shards, Slow};
-use crate::router::SHARD_ANSWER_MAX;
+use crate::router::{Asked, SHARD_ANSWER_MAX};
 use crate::topics::check_read;
 
 /// Sessions that one answer tells of at most.
@@ -26,7 +26,7 @@ pub(crate) struct SlowQuery {
 
 pub(crate) async fn slow(
     State(shards): State<Arc<dyn Shards>>,
-    Query(query): Query<SlowQuery>,
+    Asked(query): Asked<SlowQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     const USUAL: usize = 10;

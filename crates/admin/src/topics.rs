@@ -1,54 +1,118 @@
-//! `GET /v1/topics/{topic}` and `GET /v1/topics?selector=…`.
+//! `GET /v1/topics/{topic}`, with `?raw` too, and `GET /v1/topics?selector=…`.
 
 use std::iter::once;
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
-use axum::response::Response;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use futures_util::future::join_all;
-use http::HeaderMap;
-use model::{Code, Limits, Refusal, Selector, TopicName, Wish};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use model::{Code, Limits, PayloadKind, Publication, Refusal, Selector, TopicName, Wish};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::oneshot;
 
+use crate::conditions::{self, Read, etag};
 use crate::error::{ApiError, no_answer};
 use crate::pieces::{Part, json_of, opened};
 use crate::question::{Listed, Question, Shards, Value};
-use crate::router::{SHARD_ANSWER_MAX, principal_of};
+use crate::router::{Asked, SHARD_ANSWER_MAX, TopicOf, principal_of};
+use crate::table;
 
 /// Bytes of memory that an answer which tells so many takes: no more than may be under way to its connection.
 pub(crate) fn bytes_told(bytes: usize, limits: &Limits) -> usize {
     bytes.min(limits.answers_bytes_max)
 }
 
+#[derive(Debug, Deserialize)]
+pub(crate) struct ValueQuery {
+    raw: Option<String>,
+}
+
+/// Whether a parameter says yes: without a value it does.
+fn is_set(name: &str, said: Option<&str>) -> Result<bool, Refusal> {
+    match said {
+        None | Some("false" | "0") => Ok(false),
+        Some("" | "true" | "1") => Ok(true),
+        Some(other) => {
+            let text = format!(
+                "cannot read the request: `{name}` is `{other}`; say true or false, or leave it out"
+            );
+            Err(Refusal::new(Code::BadRequest, text))
+        }
+    }
+}
+
 pub(crate) async fn value(
     State(shards): State<Arc<dyn Shards>>,
-    Path(name): Path<String>,
+    TopicOf(topic): TopicOf,
+    Asked(query): Asked<ValueQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let topic = TopicName::parse(&name, shards.limits())
-        .map_err(|error| Refusal::new(Code::BadTopic, error.to_string()))?;
+    let is_raw = is_set("raw", query.raw.as_deref())?;
     check_read(&*shards, &headers, &Selector::of_topic(&topic))?;
     let (answer, hears) = oneshot::channel();
     let home = shards.home_of(&topic);
     shards.ask(home, Question::Value { topic: topic.clone(), answer })?;
     let found = tokio::time::timeout(SHARD_ANSWER_MAX, hears).await;
     let found = found.map_err(|_| no_answer())?.map_err(|_| no_answer())?;
-    match found {
-        Some(value) => {
+    let value = found.ok_or_else(|| {
+        let text = format!(
+            "cannot get the value of `{topic}`: nothing is kept there; publish to it, or let \
+             its policy retain"
+        );
+        Refusal::new(Code::NotFound, text)
+    })?;
+    let (is_known, tag) =
+        (conditions::check_read(&headers, &value.position)?, etag(&value.position));
+    let mut response = match is_known {
+        Read::NotModified => StatusCode::NOT_MODIFIED.into_response(),
+        Read::Told => {
             let bytes = bytes_told(value.publication.json_bytes(), shards.limits());
             shards.check_memory(bytes, "get the value")?;
-            Ok(json_of(shards.work(), parts_of(&topic, value).into_iter()))
+            match is_raw {
+                true => raw(&*shards, value.publication),
+                false => json_of(shards.work(), parts_of(&topic, value).into_iter()),
+            }
         }
-        None => {
-            let text = format!(
-                "cannot get the value of `{topic}`: nothing is kept there; publish to it, or let \
-                 its policy retain"
-            );
-            Err(Refusal::new(Code::NotFound, text).into())
+    };
+    let fields = response.headers_mut();
+    // Whoever keeps it asks whether it is still the newest.
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    fields.extend(tag.map(|tag| (header::ETAG, tag)));
+    Ok(response)
+}
+
+/// The payload as it is. Its type follows from its kind, never from what a publisher said, and it never becomes a page of the
+/// server's origin.
+fn raw(shards: &dyn Shards, publication: Publication) -> Response {
+    struct Shared(Publication);
+    impl AsRef<[u8]> for Shared {
+        fn as_ref(&self) -> &[u8] {
+            self.0.payload()
         }
     }
+    shards.work().note_bytes(publication.payload().len());
+    let kind = publication.kind();
+    let mut response = Body::from(Bytes::from_owner(Shared(publication))).into_response();
+    let fields = response.headers_mut();
+    let mut say = |name, value| fields.insert(name, HeaderValue::from_static(value));
+    say(
+        header::CONTENT_TYPE,
+        match kind {
+            PayloadKind::Json => "application/json",
+            PayloadKind::Text => "text/plain; charset=utf-8",
+            PayloadKind::Bytes => "application/octet-stream",
+        },
+    );
+    say(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    say(header::CONTENT_SECURITY_POLICY, "sandbox");
+    if kind == PayloadKind::Bytes {
+        say(header::CONTENT_DISPOSITION, "attachment");
+    }
+    response
 }
 
 pub(crate) fn check_read(
@@ -83,11 +147,12 @@ pub(crate) struct ListQuery {
     selector: Option<String>,
     after: Option<String>,
     limit: Option<usize>,
+    values: Option<String>,
 }
 
 pub(crate) async fn list(
     State(shards): State<Arc<dyn Shards>>,
-    Query(query): Query<ListQuery>,
+    Asked(query): Asked<ListQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     const PAGE_LEN: usize = 100;
@@ -99,27 +164,36 @@ pub(crate) async fn list(
     check_read(&*shards, &headers, &selector)?;
     let after = query.after.map(|after| TopicName::parse(&after, limits)).transpose();
     let after = after.map_err(|error| Refusal::new(Code::BadTopic, error.to_string()))?;
+    let has_values = is_set("values", query.values.as_deref())?;
     let limit = query.limit.unwrap_or(PAGE_LEN).clamp(1, limits.page_len_max);
     shards.check_memory(limit * LISTED_BYTES, "list topics")?;
     // One more than asked tells whether there is a next page.
-    let found = ask_all(&*shards, &selector, after.as_ref(), limit + 1).await?;
-    Ok(json_of(shards.work(), parts_of_list(found, limit)))
+    let mut found = ask_all(&*shards, &selector, after.as_ref(), limit + 1).await?;
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    if has_values {
+        return Ok(table::page(&*shards, found, has_more).await?);
+    }
+    Ok(json_of(shards.work(), parts_of_list(found, has_more)))
+}
+
+/// The end of a page; `last` is its last topic, if others come after it.
+pub(crate) fn end_of_list(last: Option<&TopicName>) -> Part {
+    let next = last.map(|last| json!(last.as_str()));
+    Part::Text(next.map_or("]}".into(), |next| format!("],\"next\":{next}}}").into()))
 }
 
 fn parts_of_list(
-    mut found: Vec<Listed>,
-    limit: usize,
+    found: Vec<Listed>,
+    has_more: bool,
 ) -> impl Iterator<Item = Part> + Clone + Send + Unpin {
-    let has_more = found.len() > limit;
-    found.truncate(limit);
-    let last = found.last().filter(|_| has_more).map(|last| json!(last.topic.as_str()));
-    let end = last.map_or("]}".into(), |next| format!("],\"next\":{next}}}"));
+    let end = end_of_list(found.last().filter(|_| has_more).map(|last| &last.topic));
     let found: Arc<[Listed]> = found.into();
     let topics = (0..found.len()).map(move |index| {
         let separator = if index == 0 { "" } else { "," };
         Part::Text(format!("{separator}{}", shown(&found[index])).into())
     });
-    let (start, end) = (Part::Text("{\"topics\":[".into()), Part::Text(end.into()));
+    let start = Part::Text("{\"topics\":[".into());
     once(start).chain(topics).chain(once(end))
 }
 

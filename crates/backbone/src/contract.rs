@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    AckLevel, Code, Draft, Limits, Moment, Payload, PayloadKind, Position, Sequence, TopicName,
+    AckLevel, Code, Draft, Epoch, Expected, Limits, Moment, Payload, PayloadKind, Position,
+    Sequence, TopicName,
 };
 
 use crate::{Backbone, BackboneEvent, Ticket};
@@ -23,16 +24,27 @@ pub fn check<B: Backbone>(mut fresh: impl FnMut() -> B) {
 
 /// A draft that expects another newest sequence than the topic has is refused, and changes nothing.
 fn check_expected<B: Backbone>(backbone: &mut B) {
-    let expecting = |sequence: u64| Draft { expected: Sequence::new(sequence), ..draft("a", None) };
-    assert_eq!(kept_at(backbone, expecting(0)).sequence.get(), 1);
-    backbone.append(Ticket(3), expecting(0), AckLevel::Memory, moment());
-    match next_event(backbone) {
-        BackboneEvent::NotKept { ticket, refusal } => {
-            assert_eq!((ticket, refusal.code), (Ticket(3), Code::SequenceMismatch));
+    let expecting = |sequence: u64| {
+        let expected = Sequence::new(sequence).map(Expected::sequence);
+        Draft { expected, ..draft("a", None) }
+    };
+    let first = kept_at(backbone, expecting(0));
+    assert_eq!(first.sequence.get(), 1);
+    let of_epoch = |epoch: &Epoch| {
+        let expected = Expected { epoch: Some(epoch.clone()), sequence: first.sequence };
+        Draft { expected: Some(expected), ..draft("a", None) }
+    };
+    for wrong in [expecting(0), of_epoch(&Epoch::new("another"))] {
+        backbone.append(Ticket(3), wrong, AckLevel::Memory, moment());
+        match next_event(backbone) {
+            BackboneEvent::NotKept { ticket, refusal } => {
+                assert_eq!((ticket, refusal.code), (Ticket(3), Code::SequenceMismatch));
+            }
+            other => panic!("a wrong expectation was answered with {other:?}"),
         }
-        other => panic!("a wrong expectation was answered with {other:?}"),
     }
-    assert_eq!(kept_at(backbone, expecting(1)).sequence.get(), 2);
+    assert_eq!(kept_at(backbone, of_epoch(&first.epoch)).sequence.get(), 2);
+    assert_eq!(kept_at(backbone, expecting(2)).sequence.get(), 3);
 }
 
 /// Sequences of one topic grow from 1 without holes, whatever happens to other topics.

@@ -222,7 +222,7 @@ impl<S: Store> DiskBackbone<S> {
             return Err(refusal_of(fault));
         }
         let head = self.topics.get(&draft.topic).map_or(Sequence::START, |known| known.head);
-        crate::check_expected(draft, head)
+        crate::check_expected(draft, &self.position(head))
     }
 }
 

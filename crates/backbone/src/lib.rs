@@ -33,19 +33,23 @@ pub use retention::{Retention, RetentionOf};
 pub use store::{Store, StoreFault, StoredTopic, Written};
 pub use times::LatestTime;
 
-use model::{Code, Draft, Refusal, Sequence};
+use model::{Code, Draft, Expected, Position, Refusal};
 
 /// Refuses a draft that expects another head than the topic has.
-fn check_expected(draft: &Draft, head: Sequence) -> Result<(), Refusal> {
-    match draft.expected {
-        Some(expected) if expected != head => {
-            let text = format!(
-                "cannot publish to `{}`: its newest sequence is {head} and {expected} was expected; read \
-                 what was published meanwhile, then decide again",
-                draft.topic
-            );
-            Err(Refusal::new(Code::SequenceMismatch, text))
+fn check_expected(draft: &Draft, head: &Position) -> Result<(), Refusal> {
+    let Some(Expected { sequence, epoch }) = &draft.expected else { return Ok(()) };
+    let what = match epoch {
+        Some(epoch) if *epoch != head.epoch => {
+            format!("its numbering is of epoch {} and {epoch} was expected", head.epoch)
         }
-        _ => Ok(()),
-    }
+        _ if *sequence != head.sequence => {
+            format!("its newest sequence is {} and {sequence} was expected", head.sequence)
+        }
+        _ => return Ok(()),
+    };
+    let text = format!(
+        "cannot publish to `{}`: {what}; read what was published meanwhile, then decide again",
+        draft.topic
+    );
+    Err(Refusal::new(Code::SequenceMismatch, text))
 }

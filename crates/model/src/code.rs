@@ -149,8 +149,12 @@ codes! {
     KeyTooLong = 4230, "key_too_long", 400;
     /// A position that was acknowledged lies beyond the newest of its topic.
     BeyondHead = 4231, "beyond_head", 400;
+    /// The topic does not stand where the request's condition says.
+    PreconditionFailed = 4235, "precondition_failed", 412;
     /// It belongs to a feature that `welcome`, or `hello`, did not name.
     MissingFeature = 4236, "missing_feature", 400;
+    /// The body is encoded in a way that the server does not decode, such as gzip or another charset than UTF-8.
+    UnsupportedMediaType = 4237, "unsupported_media_type", 415;
 
     /// The token is unknown.
     BadToken = 4300, "bad_token", 401;

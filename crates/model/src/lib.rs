@@ -39,7 +39,7 @@ pub use moment::Moment;
 pub use policy::{AckLevel, Conflation, Lagged, PolicyRule, Rates, TopicPolicy};
 pub use position::{Epoch, Position, Sequence};
 pub use publication::{
-    Draft, Payload, PayloadKind, PayloadKindError, Publication, SharedPayload, check_key,
+    Draft, Expected, Payload, PayloadKind, PayloadKindError, Publication, SharedPayload, check_key,
 };
 pub use request::{
     Asked, Capacity, Handle, Recipients, Request, Respond, Response, Unanswered, Unhandle,

@@ -96,6 +96,8 @@ limits! {
     batch_len_max: usize = 10_000;
     /// Topics in one page of a listing.
     page_len_max: usize = 10_000;
+    /// Bytes of names and values in one page of a table (`GET /v1/topics?values=true`); one value may be larger.
+    table_bytes_max: usize = 4 << 20;
     /// Connections per shard; the descriptor table may allow fewer.
     connections_per_shard_max: usize = 4_000_000;
     /// Subscriptions (selectors) of one session.

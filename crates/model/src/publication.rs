@@ -4,7 +4,7 @@ use std::fmt;
 
 use triomphe::{Arc, ThinArc};
 
-use crate::{Code, Limits, Moment, Refusal, Sequence, TopicName};
+use crate::{Code, Epoch, Limits, Moment, Refusal, Sequence, TopicName};
 
 /// What a payload's bytes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -175,8 +175,24 @@ pub struct Draft {
     pub payload: Payload,
     /// Makes a repeated draft answer with the first one's position.
     pub idempotency_key: Option<Box<str>>,
-    /// Refuses it unless this is the topic's newest sequence (0: nothing was published yet).
-    pub expected: Option<Sequence>,
+    /// Refuses it unless the topic stands there.
+    pub expected: Option<Expected>,
+}
+
+/// Where a publisher expects a topic to stand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expected {
+    /// Its newest sequence (0: nothing was published yet).
+    pub sequence: Sequence,
+    /// The life of the numbering, where that counts as well. `expect` in a command does not say it.
+    pub epoch: Option<Epoch>,
+}
+
+impl Expected {
+    /// A sequence of whatever epoch.
+    pub fn sequence(sequence: Sequence) -> Self {
+        Self { sequence, epoch: None }
+    }
 }
 
 /// One immutable message with its place in its topic. 8 bytes; cloning shares the allocation.

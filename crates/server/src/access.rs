@@ -104,7 +104,12 @@ impl Access {
     /// Whether pages of `origin` may use a server that they call `host`.
     pub fn origin_allowed(&self, origin: &str, host: &str) -> bool {
         let own = origin.split_once("://").is_some_and(|(_, authority)| authority == host);
-        own || lists(&self.origins, origin)
+        own || self.origin_listed(origin)
+    }
+
+    /// Whether the configuration names an origin.
+    pub fn origin_listed(&self, origin: &str) -> bool {
+        lists(&self.origins, origin)
     }
 }
 

@@ -51,6 +51,10 @@ impl Shards for MailedShards {
         self.access.origin_allowed(origin, host)
     }
 
+    fn origin_listed(&self, origin: &str) -> bool {
+        self.access.origin_listed(origin)
+    }
+
     fn work(&self) -> &ApiWork {
         &self.work
     }

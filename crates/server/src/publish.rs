@@ -178,6 +178,9 @@ impl<I: Io> Shard<I> {
                 let value = value.map(|(position, publication)| Value { position, publication });
                 let _ = answer.send(value);
             }
+            Question::Values { topics, bytes_max, answer } => {
+                let _ = answer.send(self.values(&topics, bytes_max));
+            }
             Question::History { topic, start, limit, answer } => {
                 let query = HistoryQuery { topic, start, limit };
                 self.read_history(query, HistoryAsker::Api(answer));
@@ -206,6 +209,21 @@ impl<I: Io> Shard<I> {
                 let _ = answer.send(self.statistics.counted(id_of));
             }
         }
+    }
+
+    fn values(&mut self, topics: &[TopicName], bytes_max: usize) -> Vec<Option<Value>> {
+        let (mut values, mut bytes) = (Vec::new(), 0);
+        for topic in topics {
+            if bytes > bytes_max {
+                break;
+            }
+            self.note_work(1);
+            let value = self.hub.value(topic);
+            let value = value.map(|(position, publication)| Value { position, publication });
+            bytes += value.as_ref().map_or(0, |value| value.publication.payload().len());
+            values.push(value);
+        }
+        values
     }
 
     fn shown_slow(&self, slow: SlowSession) -> Slow {

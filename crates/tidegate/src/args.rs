@@ -118,6 +118,9 @@ pub(crate) struct TopicsArgs {
     /// Only those after this name.
     #[arg(long, value_name = "TOPIC")]
     pub after: Option<String>,
+    /// With the newest value of each.
+    #[arg(long)]
+    pub values: bool,
     #[command(flatten)]
     pub remote: Remote,
     #[command(flatten)]
@@ -435,6 +438,9 @@ pub(crate) struct SubArgs {
 pub(crate) struct GetArgs {
     /// The topic.
     pub topic: String,
+    /// Waits so many milliseconds for a value, if there is none yet.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
+    pub wait_ms: u64,
     #[command(flatten)]
     pub remote: Remote,
 }

@@ -95,10 +95,12 @@ impl Api {
         let mut answer = request.call().map_err(cannot)?;
         let status = answer.status().as_u16();
         let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
-        Ok((status, body.read_to_string().map_err(cannot)?))
+        let body = body.read_to_vec().map_err(cannot)?;
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
     }
 
-    fn refusal(&self, status: u16, text: &str) -> (Failure, String) {
+    /// What stands for a refusal: how it is told, and the server's code.
+    pub(crate) fn refusal(&self, status: u16, text: &str) -> (Failure, String) {
         let said: Value = serde_json::from_str(text).unwrap_or_default();
         match (said["error"].as_str(), said["code"].as_u64()) {
             (Some(error), Some(code)) => (Failure::Refused, format!("{error} (code {code})")),

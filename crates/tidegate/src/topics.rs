@@ -18,7 +18,9 @@ pub(crate) fn topics(args: &TopicsArgs) -> Outcome {
     while left > 0 {
         let (wanted, limit) = (encoded(selector.as_str()), left.min(PAGE_LEN));
         let from = after.map_or(String::new(), |after| format!("&after={}", encoded(&after)));
-        let page = api.json(&format!("/v1/topics?selector={wanted}&limit={limit}{from}"))?;
+        let values = if args.values { "&values=true" } else { "" };
+        let page =
+            api.json(&format!("/v1/topics?selector={wanted}&limit={limit}{values}{from}"))?;
         let found = page["topics"].as_array().map_or(&[][..], Vec::as_slice);
         for topic in found {
             print_line(&if args.output.json { topic.to_string() } else { line_of(topic) });
@@ -40,5 +42,7 @@ pub(crate) fn topics(args: &TopicsArgs) -> Outcome {
 
 fn line_of(topic: &Value) -> String {
     let (name, sequence) = (topic["topic"].as_str().unwrap_or(""), &topic["sequence"]);
-    format!("{name} {sequence}")
+    let value = ["data", "text", "base64"].into_iter().find_map(|member| topic.get(member));
+    let value = value.map_or(String::new(), |value| format!(" {value}"));
+    format!("{name} {sequence}{value}")
 }

@@ -11,6 +11,7 @@ mod http;
 mod http_sessions;
 mod memory;
 mod node;
+mod put;
 mod requests;
 mod rights;
 mod sessions;

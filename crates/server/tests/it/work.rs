@@ -79,6 +79,22 @@ fn topics_are_listed(node: &Node, count: usize) {
     assert_eq!(len_of(&answer, "topics"), count);
 }
 
+fn a_table_is_read(node: &Node, count: usize) {
+    let answer = get(node, &format!("/v1/topics?selector=many/%23&values=true&limit={count}"));
+    assert_eq!(answer["topics"].as_array().map(Vec::len), Some(count));
+    assert!(answer["topics"][count - 1]["data"].is_number());
+}
+
+fn a_body_is_put(node: &Node, bytes: usize) {
+    let (status, answer) = node.request("PUT /v1/topics/large/put HTTP/1.1", &"x".repeat(bytes));
+    assert_eq!(status, 200, "{answer}");
+}
+
+fn a_raw_value_is_read(node: &Node, bytes: usize) {
+    let (status, body) = node.request(&format!("GET /v1/topics/large/{bytes}?raw HTTP/1.1"), "");
+    assert_eq!((status, body.len()), (200, bytes));
+}
+
 fn a_value_is_read(node: &Node, bytes: usize) {
     let answer = get(node, &format!("/v1/topics/large/{bytes}"));
     assert_eq!(answer["text"].as_str().map(str::len), Some(bytes));
@@ -124,12 +140,15 @@ fn commands_are_carried_out(node: &Node, count: usize) {
 fn what_a_request_costs_grows_with_its_size() {
     type Row = (&'static str, fn(&Node, usize), usize, u64);
     // With the size, and the steps that each of it may take.
-    let rows: [Row; 9] = [
+    let rows: [Row; 12] = [
         ("publish a batch", a_batch_is_published, 10_000, 60),
         ("publish to many", a_payload_is_published_to_many, 10_000, 60),
         ("publish much", a_large_payload_is_published, LARGE, 1),
         ("read a history", a_history_is_read, 1_000, 60),
         ("list topics", topics_are_listed, 10_000, 60),
+        ("read a table", a_table_is_read, 10_000, 60),
+        ("put a body", a_body_is_put, LARGE, 1),
+        ("read a raw value", a_raw_value_is_read, LARGE, 1),
         ("read a value", a_value_is_read, LARGE, 1),
         ("ask", a_request_is_answered, LARGE, 1),
         ("poll", a_poll_is_answered, 1_000, 60),

@@ -8,10 +8,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{
-    Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Detach, Draft, Epoch, Hello,
-    HistoryQuery, HistoryStart, Limits, Payload, PayloadKind, Position, Publish, Rates, Refusal,
-    Selector, Sequence, Start, Subscribe, SubscribeOptions, SubscriberName, TopicName, Unhandle,
-    Unsubscribe, check_key,
+    Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Detach, Draft, Epoch, Expected,
+    Hello, HistoryQuery, HistoryStart, Limits, Payload, PayloadKind, Position, Publish, Rates,
+    Refusal, Selector, Sequence, Start, Subscribe, SubscribeOptions, SubscriberName, TopicName,
+    Unhandle, Unsubscribe, check_key,
 };
 
 use super::super::wire::{WireCommand, WireFeatures, WireMany, WirePosition, WireStart};
@@ -331,9 +331,9 @@ fn publish_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Publish, Refusa
     let idempotency_key = check_key(wire.key.as_deref(), limits)?;
     let expected = match wire.expect {
         None => None,
-        Some(number) => Some(Sequence::new(number).ok_or_else(|| {
+        Some(number) => Some(Expected::sequence(Sequence::new(number).ok_or_else(|| {
             bad_command(format!("`expect` is {number}; sequences are below 2^53"))
-        })?),
+        })?)),
     };
     Ok(Publish { draft: Draft { topic, payload, idempotency_key, expected } })
 }
@@ -443,7 +443,7 @@ fn wire_publish<'a>(
     let mut wire = WireCommand {
         topic: Some(topic.as_str().into()),
         key: idempotency_key.as_deref().map(Cow::Borrowed),
-        expect: expected.map(Sequence::get),
+        expect: expected.as_ref().map(|expected| expected.sequence.get()),
         ..wire_command(id, "publish")
     };
     set_payload(&mut wire, payload, encoded);

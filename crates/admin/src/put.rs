@@ -1,0 +1,278 @@
+//! `PUT /v1/topics/{topic}`: publishes its body.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use model::{Code, Draft, Limits, Payload, PayloadKind, Refusal, Wish, check_key};
+use serde_json::value::RawValue;
+
+use crate::conditions::{etag, expected};
+use crate::error::{ApiError, json_header};
+use crate::publish::{ask, body_of, check_payload_len};
+use crate::question::Shards;
+use crate::router::{TopicOf, principal_of};
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// What curl says of a body unless it is told something else.
+const FORM: &str = "application/x-www-form-urlencoded";
+
+pub(crate) async fn put(
+    State(shards): State<Arc<dyn Shards>>,
+    TopicOf(topic): TopicOf,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let limits = shards.limits();
+    let principal = principal_of(&*shards, &headers)?;
+    principal.check(Wish::Publish(&topic))?;
+    shards.work().note_bytes(body.len());
+    check_payload_len(body.len(), limits)?;
+    shards.check_memory(body.len(), "publish")?;
+    let idempotency_key = key_of(&headers, limits)?;
+    let expected = expected(&headers)?;
+    let payload = payload_of(&headers, &body)?;
+    let draft = Draft { topic, payload, idempotency_key, expected };
+    let published = ask(&*shards, &principal, Ok(draft))?.await.map_err(in_terms_of_http)?;
+    let mut response = (json_header(), body_of(&published).to_string()).into_response();
+    if let Some(tag) = etag(&published.position) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    Ok(response)
+}
+
+/// What is refused because of `expect` is a condition here. RFC 9110, section 13.1.1.
+fn in_terms_of_http(refusal: Refusal) -> Refusal {
+    match refusal.code {
+        Code::SequenceMismatch => Refusal { code: Code::PreconditionFailed, ..refusal },
+        _ => refusal,
+    }
+}
+
+/// A field that a request may have once.
+fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refusal> {
+    let mut lines = headers.get_all(name).iter();
+    match (lines.next(), lines.next()) {
+        (Some(_), Some(_)) => Err(bad(&format!("it has several fields {name}; send one"))),
+        // The engine has read it as UTF-8 already.
+        (line, _) => Ok(line.map(|line| line.to_str().unwrap_or("").trim())),
+    }
+}
+
+fn bad(why: &str) -> Refusal {
+    Refusal::new(Code::BadRequest, format!("cannot publish the body: {why}"))
+}
+
+/// The key as it stands there, or the text in quotes that the field's draft asks for
+/// (draft-ietf-httpapi-idempotency-key-header): both are the same key.
+fn key_of(headers: &HeaderMap, limits: &Limits) -> Result<Option<Box<str>>, Refusal> {
+    let Some(said) = single(headers, IDEMPOTENCY_KEY)? else { return Ok(None) };
+    let broken =
+        || bad("its Idempotency-Key is empty, or opens quotes and does not close them; mend it");
+    let key = match said.strip_prefix('"') {
+        None => said.to_owned(),
+        Some(rest) => unquoted(rest).ok_or_else(broken)?,
+    };
+    if key.is_empty() {
+        return Err(broken());
+    }
+    check_key(Some(&key), limits)
+}
+
+/// The text of a quoted string after its first quote. RFC 9651, section 4.2.5.
+fn unquoted(rest: &str) -> Option<String> {
+    let (mut text, mut chars) = (String::new(), rest.chars());
+    loop {
+        match chars.next()? {
+            '"' => return chars.next().is_none().then_some(text),
+            '\\' => match chars.next()? {
+                escaped @ ('"' | '\\') => text.push(escaped),
+                _ => return None,
+            },
+            other => text.push(other),
+        }
+    }
+}
+
+/// What a `Content-Type` makes of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Json,
+    Text,
+    Bytes,
+    /// Nothing is said: text where it is UTF-8.
+    Nothing,
+}
+
+fn payload_of(headers: &HeaderMap, body: &[u8]) -> Result<Payload, Refusal> {
+    for name in [header::CONTENT_RANGE, header::CONTENT_ENCODING] {
+        match single(headers, name.as_str())? {
+            None => {}
+            Some(coding) if name == header::CONTENT_ENCODING => check_coding(coding)?,
+            // RFC 9110, section 14.5.
+            Some(_) => return Err(bad("a part of a value cannot be put; send the whole of it")),
+        }
+    }
+    match said_by(single(headers, header::CONTENT_TYPE.as_str())?.unwrap_or(""))? {
+        Said::Json => {
+            // Without the spaces around it, as everywhere.
+            let json: &RawValue = serde_json::from_slice(body).map_err(|error| {
+                bad_payload(&format!("it is no JSON ({error}); mend it, or send text/plain"))
+            })?;
+            Ok(Payload::new(PayloadKind::Json, json.get().as_bytes()))
+        }
+        Said::Text if std::str::from_utf8(body).is_err() => {
+            Err(bad_payload("it is no UTF-8; mend it, or send application/octet-stream"))
+        }
+        Said::Text => Ok(Payload::new(PayloadKind::Text, body)),
+        Said::Nothing if std::str::from_utf8(body).is_ok() => {
+            Ok(Payload::new(PayloadKind::Text, body))
+        }
+        Said::Bytes | Said::Nothing => Ok(Payload::new(PayloadKind::Bytes, body)),
+    }
+}
+
+fn bad_payload(why: &str) -> Refusal {
+    Refusal::new(Code::BadPayload, format!("cannot publish the body: {why}"))
+}
+
+fn unsupported(why: &str) -> Refusal {
+    Refusal::new(Code::UnsupportedMediaType, format!("cannot publish the body: {why}"))
+}
+
+fn check_coding(coding: &str) -> Result<(), Refusal> {
+    if coding.is_empty() || coding.eq_ignore_ascii_case("identity") {
+        return Ok(());
+    }
+    Err(unsupported(&format!("its Content-Encoding is {coding}; send it as it is")))
+}
+
+fn said_by(content_type: &str) -> Result<Said, Refusal> {
+    let mut parts = content_type.split(';').map(str::trim);
+    let media = parts.next().unwrap_or("").to_ascii_lowercase();
+    let said = match media.as_str() {
+        "" | FORM => Said::Nothing,
+        "application/json" => Said::Json,
+        media if media.ends_with("+json") => Said::Json,
+        media if media.starts_with("text/") => Said::Text,
+        _ => Said::Bytes,
+    };
+    let charset = parts.filter_map(|part| part.split_once('=')).find_map(|(name, value)| {
+        let is_charset = name.trim().eq_ignore_ascii_case("charset");
+        is_charset.then(|| value.trim().trim_matches('"'))
+    });
+    let is_utf8 = |name: &str| ["utf-8", "utf8", "us-ascii"].contains(&&*name.to_ascii_lowercase());
+    match charset {
+        // Bytes are passed on as they are, whatever they mean.
+        Some(name) if said != Said::Bytes && !is_utf8(name) => Err(unsupported(&format!(
+            "its charset is {name}; send UTF-8, or application/octet-stream"
+        ))),
+        _ => Ok(said),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_str(value).expect("a field"));
+        }
+        headers
+    }
+
+    #[test]
+    fn what_a_body_is_follows_from_its_type() {
+        use PayloadKind::{Bytes, Json, Text};
+        let (form, octets) = (FORM, "application/octet-stream");
+        type Row<'a> = (&'a str, &'a [u8], Result<(PayloadKind, &'a [u8]), Code>);
+        let rows: [Row<'_>; 26] = [
+            ("application/json", b"{\"a\": 1.10}", Ok((Json, b"{\"a\": 1.10}"))),
+            ("Application/JSON; charset=UTF-8", b" 1\r\n", Ok((Json, b"1"))),
+            ("application/problem+json", b"[]", Ok((Json, b"[]"))),
+            ("application/json", b"", Err(Code::BadPayload)),
+            ("application/json", b"{\"a\"", Err(Code::BadPayload)),
+            ("application/json", b"1 2", Err(Code::BadPayload)),
+            ("application/json", b"\"\xff\"", Err(Code::BadPayload)),
+            ("application/json; charset=latin1", b"1", Err(Code::UnsupportedMediaType)),
+            ("text/plain", b"hi\n", Ok((Text, b"hi\n"))),
+            ("text/html", b"<b>", Ok((Text, b"<b>"))),
+            ("text/plain", b"", Ok((Text, b""))),
+            ("text/plain; charset=\"utf-8\"", b"\xc3\xa4", Ok((Text, b"\xc3\xa4"))),
+            ("text/plain", b"\xe4", Err(Code::BadPayload)),
+            (
+                "text/plain; format=flowed; charset=iso-8859-1",
+                b"a",
+                Err(Code::UnsupportedMediaType),
+            ),
+            ("text/csv+json", b"1", Ok((Json, b"1"))),
+            (octets, b"hi", Ok((Bytes, b"hi"))),
+            ("application/x-thing; charset=latin1", b"\xe4", Ok((Bytes, b"\xe4"))),
+            ("image/png", b"", Ok((Bytes, b""))),
+            ("json", b"1", Ok((Bytes, b"1"))),
+            ("application/jsonp", b"1", Ok((Bytes, b"1"))),
+            ("multipart/form-data; boundary=x", b"--x", Ok((Bytes, b"--x"))),
+            (form, b"a=1", Ok((Text, b"a=1"))),
+            (form, b"\xff", Ok((Bytes, b"\xff"))),
+            ("", b"hi", Ok((Text, b"hi"))),
+            ("", b"\xff", Ok((Bytes, b"\xff"))),
+            ("", b"", Ok((Text, b""))),
+        ];
+        for (media, body, wanted) in rows {
+            let fields = [("content-type", media)];
+            for fields in [&fields[..], &[]] {
+                // Without the field it is as if nothing is said.
+                if fields.is_empty() && !media.is_empty() {
+                    continue;
+                }
+                let payload = payload_of(&headers(fields), body);
+                let payload = payload.map_err(|refusal| refusal.code);
+                let found = payload.as_ref().map(|it| (it.kind(), it.bytes())).map_err(|it| *it);
+                assert_eq!(found, wanted, "{media}, {body:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_taken_as_it_stands_is_refused() {
+        let refused = |fields: &[(&'static str, &str)]| {
+            payload_of(&headers(fields), b"1").map(|_| ()).map_err(|refusal| refusal.code)
+        };
+        assert_eq!(refused(&[("content-encoding", "gzip")]), Err(Code::UnsupportedMediaType));
+        assert_eq!(refused(&[("content-encoding", "identity")]), Ok(()));
+        assert_eq!(refused(&[("content-range", "bytes 0-0/2")]), Err(Code::BadRequest));
+        let twice = [("content-type", "text/plain"), ("content-type", "application/json")];
+        assert_eq!(refused(&twice), Err(Code::BadRequest));
+    }
+
+    #[test]
+    fn a_key_is_the_same_with_and_without_quotes() {
+        let limits = Limits { idempotency_key_bytes_max: 5, ..Limits::default() };
+        for (said, wanted) in [
+            ("abc", Ok("abc")),
+            ("\"abc\"", Ok("abc")),
+            ("\"a\\\"b\\\\\"", Ok("a\"b\\")),
+            ("\"abc", Err(Code::BadRequest)),
+            ("\"a\"b", Err(Code::BadRequest)),
+            ("\"a\\b\"", Err(Code::BadRequest)),
+            ("", Err(Code::BadRequest)),
+            ("\"\"", Err(Code::BadRequest)),
+            ("abcdef", Err(Code::KeyTooLong)),
+        ] {
+            let key = key_of(&headers(&[("idempotency-key", said)]), &limits);
+            let key = key.map_err(|refusal| refusal.code);
+            assert_eq!(
+                key.as_ref().map(|key| key.as_deref()),
+                wanted.as_ref().map(|it| Some(*it)),
+                "{said}"
+            );
+        }
+        assert_eq!(key_of(&headers(&[]), &limits), Ok(None));
+    }
+}
