@@ -231,7 +231,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long)]
     pub application: String,
     /// A key of it with the role "device".
-    #[arg(long, env = "TIDEGATE_DEVICE_KEY", hide_env_values = true)]
+    #[arg(long, env = "TIDEGATE_KEY", hide_env_values = true)]
     pub key: String,
     /// Bytes in an answer.
     #[arg(long, default_value_t = 32)]

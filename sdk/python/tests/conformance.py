@@ -135,7 +135,7 @@ class Runner:
         nodes = [cable.url if node == "server" else "ws://127.0.0.1:1" for node in step.get("nodes", ["server"])]
         tokens = list(step.get("tokens", []))
         token = (lambda refused: tokens.pop(0)) if tokens else step.get("token")
-        peer = Peer(client_of(nodes, token=token, **way), cable)
+        peer = Peer(client_of(nodes, token=token, publish_timeout=60, **way), cable)
         self._peers[step["client"]] = peer
         await self._settle(peer.client.ready(), step)
         assert tokens == [], "not every token was asked for"

@@ -85,7 +85,7 @@ async def test_what_is_cancelled_ends_at_once_and_the_rest_goes_on(server: Serve
             task.cancel()
         results = await asyncio.gather(*first, return_exceptions=True)
         assert [type(result) for result in results] == [asyncio.CancelledError] * len(first)
-        assert len(client._calls._waiting) == 1 and len(client._requests._waiting) == 1, "only the ping is left"
+        assert len(client._core.calls._waiting) == 1 and len(client._core.requests._waiting) == 1, "only the ping is left"
         assert not kept.done()
         kept.cancel()
 
@@ -115,7 +115,7 @@ async def test_a_cancelled_publish_that_was_not_sent_is_not_sent_later(server: S
         await asyncio.sleep(0)
         publish.cancel()
         await asyncio.gather(publish, return_exceptions=True)
-        assert not client._requests._unsent
+        assert not client._core.requests._unsent
     async with client_of(server.url, token="writer") as other:
         assert (await other.history("kept/never")).head == 0
 

@@ -59,7 +59,7 @@ async def test_one_that_cannot_be_applied_costs_nothing_but_the_deltas(server: S
         await client.publish(f"kept/broken/{kind}", book(1))
         assert (await anext(stream)).data == book(1)
         # As if what came had been damaged: the next delta has nothing to be made from.
-        client._subscriptions._payloads.deltas.clear()
+        client._core.subscriptions._payloads.deltas.clear()
         for price in (2, 3, 4):
             await client.publish(f"kept/broken/{kind}", book(price))
         assert [(await anext(stream)).data for _ in range(3)] == [book(price) for price in (2, 3, 4)]

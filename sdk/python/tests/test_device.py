@@ -206,7 +206,7 @@ async def test_what_has_ended_waits_for_no_authorization(ends: str) -> None:
             wires.client.close()
             await wires.client.wait_closed()
         assert device.state == "ended" and wires.wire.of("attach", "detach") == []
-        await until(lambda: not wires.client._handlers)
+        await until(lambda: not wires.client._core.handlers)
 
 
 def test_no_authorization_is_wanted_after_everything_has_ended() -> None:

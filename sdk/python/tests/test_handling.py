@@ -183,7 +183,7 @@ async def test_a_client_that_is_closed_cancels_its_handlers_also_of_what_has_end
         wires.client.close()
         await wires.client.wait_closed()
         assert (ended.is_cancelled, going_on.is_cancelled) == (True, True)
-        assert wires.wire.of("respond") == [] and not wires.client._handlers
+        assert wires.wire.of("respond") == [] and not wires.client._core.handlers
 
 
 def test_what_was_asked_is_not_told_after_everything_has_ended() -> None:
@@ -263,7 +263,7 @@ async def test_who_hears_nothing_is_not_left_waiting(monkeypatch: pytest.MonkeyP
     async with Wires() as wires:
         assert (await refused(wires.client.request("a", 1, timeout=0.01))).code == 4108
         assert (await refused(anext(wires.client.request_all("a", 1, timeout=0.01)))).code == 4108
-        assert not wires.client._requests._waiting and not wires.client._calls._waiting
+        assert not wires.client._core.requests._waiting and not wires.client._core.calls._waiting
 
 
 async def test_all_who_handle_it_answer() -> None:

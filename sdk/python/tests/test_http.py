@@ -156,7 +156,7 @@ async def test_commands_wait_for_the_answer_to_those_before_and_then_go_together
         publishes += [asyncio.ensure_future(client.publish("a", number)) for number in (1, 2, 3)]
         # They are said at once, and go to the transport.
         await asyncio.sleep(0)
-        assert not client._requests._unsent
+        assert not client._core.requests._unsent
         may_answer.set()
         await until(lambda: len(happened) == 4)
         assert happened == [[0], "answered", [1, 2, 3], "answered"]

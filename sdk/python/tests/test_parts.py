@@ -199,7 +199,7 @@ def stream(capacity: int = 2, when_full: Any = "fail") -> Stream[int]:
 async def test_a_full_stream_fails_after_what_it_holds() -> None:
     full = stream()
     for item in (1, 2, 3):
-        full.push(item)
+        full._push(item)
     assert [await anext(full), await anext(full)] == [1, 2]
     assert (await refused(anext(full))).code == LocalCode.BUFFER_FULL
     with pytest.raises(StopAsyncIteration):
@@ -209,8 +209,8 @@ async def test_a_full_stream_fails_after_what_it_holds() -> None:
 async def test_or_forgets_the_oldest_and_counts_them() -> None:
     full = stream(when_full="drop-oldest")
     for item in (1, 2, 3, 4):
-        full.push(item)
-    full.finish()
+        full._push(item)
+    full._finish()
     assert [item async for item in full] == [3, 4]
     assert full.dropped == 2
 
@@ -219,7 +219,7 @@ async def test_whoever_is_cancelled_while_waiting_loses_nothing() -> None:
     waited = stream()
     reader = asyncio.ensure_future(anext(waited))
     await asyncio.sleep(0)
-    waited.push(1)
+    waited._push(1)
     reader.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reader
@@ -243,7 +243,7 @@ async def test_a_stream_that_somebody_waits_for_is_held_and_not_collected() -> N
     await asyncio.sleep(0)
     gc.collect()
     [waited] = held
-    waited.push(7)
+    waited._push(7)
     assert await reader == 7
     assert held == set()
 

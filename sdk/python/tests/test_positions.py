@@ -70,7 +70,7 @@ async def test_after_a_stream_overflowed_what_it_was_not_handed_does_not_count()
         subscription = await live(wires, "a", "b")
         stream = subscription.stream(capacity=2)
         wires.wire.hear(*publications("a", 1, 2, 3), *publications("b", 1, 2))
-        await until(lambda: not stream.is_open)
+        await until(lambda: not stream._is_open)
         assert [(await anext(stream)).sequence for _ in range(2)] == [1, 2]
         assert (await refused(anext(stream))).code == 4903
         wires.wire.hear(*publications("b", 3), gap("b", 5))

@@ -60,7 +60,7 @@ def test_they_are_there() -> None:
 # One after the other: some of them speak of the same topics.
 @pytest.mark.parametrize("example", EXAMPLES, ids=[example.strip().splitlines()[-1].strip()[:40] for example in EXAMPLES])
 async def test_example(server: Server, example: str) -> None:
-    program = whole(example).replace("ws://localhost:8470", server.url)
+    program = re.sub("(ws|http)://localhost:8470", rf"\1://127.0.0.1:{server.port}", whole(example))
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-u", "-W", "error", "-c", program, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )

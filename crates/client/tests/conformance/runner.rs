@@ -178,6 +178,8 @@ impl Runner {
             token: token_of(step, &tokens),
             other_urls: urls,
             seed: Some(u64::from(self.server.port()) + self.peers.len() as u64),
+            // Servers are away for as long as a busy machine takes to start them.
+            publish_timeout: Duration::from_secs(60),
             ..ClientOptions::default()
         };
         let connected = match Client::connect(&first, options) {

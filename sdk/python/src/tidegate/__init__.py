@@ -12,7 +12,8 @@ from .handling import Handling, RequestHandler
 from .handlings import HandlingState
 from .options import HistoryPage, Kept, Published, Reply, Request, Response, TokenProvider
 from .poll import poll_transport
-from .protocol import Conflation, Delta, GapReason, Last, PayloadKind, Position, Positions, Start
+from .protocol import Conflation, Delta, GapReason, Last, PayloadKind, Position, Positions, Since, Start
+from .publisher import Draft, Publisher
 from .responses import Responses
 from .sse import sse_transport
 from .stream import Stream, WhenFull
@@ -33,6 +34,7 @@ __all__ = [
     "ConnectionTimes",
     "Delta",
     "Device",
+    "Draft",
     "Gap",
     "GapReason",
     "Handling",
@@ -48,12 +50,14 @@ __all__ = [
     "Positions",
     "Publication",
     "Published",
+    "Publisher",
     "Reply",
     "Request",
     "RequestHandler",
     "Response",
     "Responses",
     "Resumed",
+    "Since",
     "Start",
     "Stream",
     "Subscription",

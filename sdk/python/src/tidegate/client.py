@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, overload
 
-from .connection import ConnectionChange, ConnectionTimes
+from .connection import ConnectionChange, ConnectionState, ConnectionTimes
 from .core import Core
 from .deltas import check_available
 from .device import Authorization, Device
@@ -29,7 +29,7 @@ from .waiting import wait
 from .ways import TransportName, ways_to
 
 
-class Client(Core):
+class Client:
     """A client of one server, or of the nodes of one. It belongs to one event loop, and to one thread.
 
     It connects when it is entered (`async with`) or first used, and again whenever it has to. Leaving it closes it.
@@ -63,7 +63,7 @@ class Client(Core):
         if not urls:
             raise ValueError("cannot connect: there is no address; give at least one")
         opens = transport or ways_to(urls, transports, times)
-        super().__init__(urls, token, name, times, Requests(queue_max, resend_ms), opens)
+        self._core = Core(urls, token, name, times, Requests(queue_max, resend_ms), opens)
         self._publish_timeout = publish_timeout
 
     async def __aenter__(self) -> Client:
@@ -78,9 +78,18 @@ class Client(Core):
         await self.wait_closed()
 
     @property
+    def state(self) -> ConnectionState:
+        """What the connection is at."""
+        return self._core.state
+
+    def connect(self) -> None:
+        """Connects. Only needed after `close`, or after the client stopped."""
+        self._core.connect()
+
+    @property
     def transport(self) -> str | None:
         """What the connection travels with, such as "websocket"; `None` while there is none."""
-        return self._link.transport if self.state == "connected" else None
+        return self._core.link.transport if self.state == "connected" else None
 
     @overload
     def on(self, name: Literal["state"], handler: Callable[[ConnectionChange], object]) -> Callable[[], None]: ...
@@ -96,40 +105,40 @@ class Client(Core):
         what nobody else took care of, such as an error raised by a handler, or a subscription or connection given up.
         Without a handler that goes to the event loop's exception handler, which logs it.
         """
-        return self._emitter.on(name, handler)
+        return self._core.emitter.on(name, handler)
 
     async def ready(self) -> None:
         """Waits for a connection. Raises a `TidegateError` when the client gave up or was closed."""
-        self._begin()
+        self._core.begin()
         if self.state == "connected":
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._awaiting_ready.add(waiter)
+        self._core.awaiting_ready.add(waiter)
         try:
             await wait(waiter)
         finally:
-            self._awaiting_ready.discard(waiter)
+            self._core.awaiting_ready.discard(waiter)
 
     def nudge(self) -> None:
         """Tries to connect now, instead of after a pause; or finds out whether the connection still works."""
-        self._connection.nudge(now_ms())
-        self.drive()
+        self._core.connection.nudge(now_ms())
+        self._core.drive()
 
     def close(self) -> None:
         """Ends everything: subscriptions, commands that wait, the connection. See `wait_closed`."""
         error = TidegateError(LocalCode.CLOSED, "cannot go on: the client was closed; call `connect` first")
-        self._stopped = error
-        self._connection.stop()
-        self._subscriptions.remove_all()
-        self._handlings.remove_all()
-        for handling in self._handlers.values():
+        self._core.stopped = error
+        self._core.connection.stop()
+        self._core.subscriptions.remove_all()
+        self._core.handlings.remove_all()
+        for handling in self._core.handlers.values():
             handling._cancel()
-        self._fail_waiting(error)
-        self.drive()
+        self._core.fail_waiting(error)
+        self._core.drive()
 
     async def wait_closed(self) -> None:
         """Waits, after `close`, until its tasks have ended and its sockets are closed."""
-        await self._link.wait_closed()
+        await self._core.link.wait_closed()
 
     def subscribe(
         self,
@@ -147,7 +156,7 @@ class Client(Core):
         """Reads what a selector selects, or several of them, now and after every break.
 
         `start` says where to begin: "snapshot" (the newest value, if one is kept), "now", "all" (everything there ever
-        was), `{"last": N}`, or, with one plain topic, a position. `positions` are places from which to go on, by topic.
+        was), `{"last": N}`, `{"since": MS}` (not older, in milliseconds since 1970), or, with one plain topic, a position. `positions` are places from which to go on, by topic.
 
         `conflation` says what may be skipped: "off" nothing, "lagging" while this client is behind all but the newest
         of each topic, "always" all but the newest of each interval; "unsubscribe" ends it when this client lags too far
@@ -169,14 +178,14 @@ class Client(Core):
             check_available(delta)
         # One that the server stopped may be started again: then it is asked for.
         if self.state != "stopped":
-            self._begin()
+            self._core.begin()
         options = ReadOptions(
             start, positions or {}, conflation, interval_ms, priority, filter, delta, name
         )
-        index = self._subscriptions.add(listed, options)
-        reader = self._readers[index] = Subscription(index, listed, self, self._subscriptions.positions(index))
+        index = self._core.subscriptions.add(listed, options)
+        reader = self._core.readers[index] = Subscription(index, listed, self._core, self._core.subscriptions.positions(index))
         # Later, so that whoever subscribes can add handlers first.
-        asyncio.get_running_loop().call_soon(self.drive)
+        asyncio.get_running_loop().call_soon(self._core.drive)
         return reader
 
     async def publish(
@@ -201,10 +210,10 @@ class Client(Core):
         `TypeError` or `ValueError` if `data` is nothing that can be published.
         """
         members = {"topic": topic, "key": key, "expect": expect}
-        publish = command("publish", self._next_id(), **members) | encode_payload(data, kind)
+        publish = command("publish", self._core.next_id(), **members) | encode_payload(data, kind)
         after_break: AfterBreak = "fail" if key is None else "ask-again-while-remembered"
         seconds = self._publish_timeout if timeout is None else timeout
-        event = await self._calls.ask(publish, after_break, timeout=seconds)
+        event = await self._core.calls.ask(publish, after_break, timeout=seconds)
         return Published(event["topic"], event["epoch"], event["sequence"], event["level"])
 
     async def history(
@@ -223,23 +232,45 @@ class Client(Core):
         Raises `TidegateError`.
         """
         members = {"topic": topic, "after": after, "before": before, "last": last, "since": since, "limit": limit}
-        event = await self._calls.ask(command("history", self._next_id(), **members), "ask-again")
+        event = await self._core.calls.ask(command("history", self._core.next_id(), **members), "ask-again")
         publications = [
             Kept(wire["sequence"], wire["time_ms"], *decode_payload(wire)) for wire in event["publications"]
         ]
         return HistoryPage(event["topic"], event["epoch"], event["head"], event["start"], publications)
+
+    async def read_history(
+        self, topic: str, *, after: int | None = None, since: int | None = None, page_size: int | None = None
+    ) -> AsyncIterator[Kept]:
+        """Reads what is kept of one topic in an `async for` loop, oldest first, up to the newest that there is when it begins.
+
+        `after` is a sequence, `since` in milliseconds since 1970. A page (of 100) is fetched when the one before was read. What
+        retention has removed meanwhile is a hole in the sequences. Raises `TidegateError`: 4907 if the topic's numbering began
+        anew meanwhile.
+        """
+        page = await self.history(topic, after=after, since=since, limit=page_size)
+        epoch, head = page.epoch, page.head
+        while page.publications:
+            for kept in page.publications:
+                yield kept
+            last = page.publications[-1].sequence
+            if last >= head:
+                return
+            page = await self.history(topic, after=last, limit=page_size)
+            if page.epoch != epoch:
+                text = f"cannot read on in the history of {topic}: its numbering began anew; read it again"
+                raise TidegateError(LocalCode.RENUMBERED, text)
 
     async def acknowledge(self, name: str, positions: Positions) -> None:
         """Tells the server how far the durable subscriber `name` came; returns once that is on disk.
 
         Raises `TidegateError`, such as 4218 if the server has no store.
         """
-        await self._calls.ask(command("acknowledge", self._next_id(), name=name, positions=positions), "ask-again")
+        await self._core.calls.ask(command("acknowledge", self._core.next_id(), name=name, positions=positions), "ask-again")
 
     async def ping(self) -> float:
         """Asks the server for a sign of life; answers how long it took, in milliseconds. Raises `TidegateError`."""
         asked_at = now_ms()
-        await self._calls.ask(command("ping", self._next_id()), "ask-again")
+        await self._core.calls.ask(command("ping", self._core.next_id()), "ask-again")
         return now_ms() - asked_at
 
     async def request(
@@ -265,7 +296,7 @@ class Client(Core):
         """
         members = {"session": session, "principal": principal, "filter": filter, "key": key}
         asked = self._request(topic, data, kind, timeout, **members)
-        return await ask_one(self._calls, asked, timeout)
+        return await ask_one(self._core.calls, asked, timeout)
 
     def request_all(
         self,
@@ -280,7 +311,7 @@ class Client(Core):
 
         The loop ends when all have answered, or after `timeout` seconds; `Responses.missing` then tells how many did not.
         """
-        return Responses(self._calls, self._request(topic, data, kind, timeout, filter=filter, all=True), timeout)
+        return Responses(self._core.calls, self._request(topic, data, kind, timeout, filter=filter, all=True), timeout)
 
     def handle(
         self, topics: str | Sequence[str], handler: RequestHandler, *, concurrency: int | None = None
@@ -297,10 +328,10 @@ class Client(Core):
         """
         listed = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
         if self.state != "stopped":
-            self._begin()
-        index = self._handlings.add(Topics(listed, concurrency))
-        handling = self._handlers[index] = Handling(index, listed, handler, self)
-        asyncio.get_running_loop().call_soon(self.drive)
+            self._core.begin()
+        index = self._core.handlings.add(Topics(listed, concurrency))
+        handling = self._core.handlers[index] = Handling(index, listed, handler, self._core)
+        asyncio.get_running_loop().call_soon(self._core.drive)
         return handling
 
     def attach(
@@ -330,14 +361,14 @@ class Client(Core):
         presented = None if key is None else f"Bearer {key}"
         told = json.loads(encode_command({"device": device, "info": info, "key": key}))["info"]
         if self.state != "stopped":
-            self._begin()
-        index = self._handlings.add(AttachedDevice(device, told, presented, authorization is not None))
-        attached = self._handlers[index] = Device(index, device, handler, authorization, self)
-        asyncio.get_running_loop().call_soon(self.drive)
+            self._core.begin()
+        index = self._core.handlings.add(AttachedDevice(device, told, presented, authorization is not None))
+        attached = self._core.handlers[index] = Device(index, device, handler, authorization, self._core)
+        asyncio.get_running_loop().call_soon(self._core.drive)
         return attached
 
     def _request(
         self, topic: str, data: Any, kind: PayloadKind | None, timeout: float, **members: object
     ) -> Command:
-        asked = command("request", self._next_id(), topic=topic, timeout_ms=max(1, round(timeout * 1_000)), **members)
+        asked = command("request", self._core.next_id(), topic=topic, timeout_ms=max(1, round(timeout * 1_000)), **members)
         return asked | encode_payload(data, kind)

@@ -50,21 +50,21 @@ class Core:
             name=name,
             times=times,
             random=random.random,
-            next_id=self._next_id,
+            next_id=self.next_id,
         )
-        self._connection = Connection(options)
-        self._link = Link(self._connection, open, provider, self)
-        self._subscriptions = Subscriptions(self._next_id, times, random.random)
-        self._handlings = Handlings(self._next_id, times, random.random)
-        self._requests = requests
-        self._calls = Calls(self._requests, self._begin, self.drive)
-        self._emitter = Emitter(EVENTS, self._report_handler)
+        self.connection = Connection(options)
+        self.link = Link(self.connection, open, provider, self)
+        self.subscriptions = Subscriptions(self.next_id, times, random.random)
+        self.handlings = Handlings(self.next_id, times, random.random)
+        self.requests = requests
+        self.calls = Calls(self.requests, self.begin, self.drive)
+        self.emitter = Emitter(EVENTS, self._report_handler)
         # What its users hold of the subscriptions and handlings, by their index.
-        self._readers: dict[int, Subscription] = {}
-        self._handlers: dict[int, Handling] = {}
-        self._awaiting_ready: set[asyncio.Future[None]] = set()
+        self.readers: dict[int, Subscription] = {}
+        self.handlers: dict[int, Handling] = {}
+        self.awaiting_ready: set[asyncio.Future[None]] = set()
         self._lags: deque[Lag] = deque()
-        self._stopped: TidegateError | None = None
+        self.stopped: TidegateError | None = None
         self._timer: asyncio.TimerHandle | None = None
         # Until when what is to be told waits for a loop whose stream is full; there is no room for more then.
         self._waits_until: float | None = None
@@ -79,21 +79,21 @@ class Core:
     @property
     def state(self) -> ConnectionState:
         """What the connection is at."""
-        return self._connection.state
+        return self.connection.state
 
     def connect(self) -> None:
         """Connects. Only needed after `close`, or after the client stopped."""
-        self._stopped = None
-        self._connection.start(now_ms())
+        self.stopped = None
+        self.connection.start(now_ms())
         self.drive()
 
     # What subscriptions, handlings and the link ask of it.
 
     def unsubscribe(self, index: int) -> None:
         """For `Subscription.unsubscribe`."""
-        self._subscriptions.remove(index)
+        self.subscriptions.remove(index)
         # Told directly: what waits to be told must not be any more.
-        reader = self._readers.pop(index, None)
+        reader = self.readers.pop(index, None)
         if reader is not None:
             reader._handle_told(SubscriptionChange("ended"))
         self.drive()
@@ -110,47 +110,47 @@ class Core:
 
     def unhandle(self, index: int) -> None:
         """For `Handling.unhandle`."""
-        self._handlings.remove(index)
+        self.handlings.remove(index)
         self.drive()
 
     def respond(self, ticket: tuple[int, int], members: dict[str, object]) -> None:
         """For `Handling`: answers a request."""
-        self._handlings.respond(ticket, members)
+        self.handlings.respond(ticket, members)
         self.drive()
 
     @property
     def address(self) -> str:
         """For `Device`."""
-        return self._connection.url
+        return self.connection.url
 
     def authorize(self, index: int, connection: int, authorization: str) -> None:
         """For `Device`: it may be attached."""
-        self._handlings.authorize(index, connection, authorization)
+        self.handlings.authorize(index, connection, authorization)
         self.drive()
 
     def refuse(self, index: int, connection: int, error: TidegateError) -> bool:
         """For `Device`: it cannot be attached now; answers whether that is tried again."""
-        is_put_off = self._handlings.refuse(index, connection, error, now_ms())
+        is_put_off = self.handlings.refuse(index, connection, error, now_ms())
         self.drive()
         return is_put_off
 
     @property
     def needs_sources(self) -> bool:
         """For `Link`."""
-        return self._subscriptions.needs_sources
+        return self.subscriptions.needs_sources
 
     def handle_event(self, event: Event) -> None:
         """For `Link`: takes what came."""
-        if self._requests.handle_event(event) or self._handlings.handle_event(event, now_ms()):
+        if self.requests.handle_event(event) or self.handlings.handle_event(event, now_ms()):
             return
-        self._subscriptions.handle_event(event, now_ms())
+        self.subscriptions.handle_event(event, now_ms())
         if event["type"] == "lag":
             self._lags.append(Lag(event["ms"]))
 
     def report(self, error: Exception) -> None:
         """Tells what nobody else takes care of."""
-        if self._emitter.has("error"):
-            self._emitter.emit("error", error)
+        if self.emitter.has("error"):
+            self.emitter.emit("error", error)
         else:
             context = {"message": "nobody handles the client's errors", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
@@ -158,7 +158,7 @@ class Core:
     @property
     def stopped_by(self) -> TidegateError | None:
         """Why the client stopped by itself, if it did."""
-        return self._stopped if self.state == "stopped" else None
+        return self.stopped if self.state == "stopped" else None
 
     def _report_handler(self, error: Exception, name: str) -> None:
         if name != "error":
@@ -167,14 +167,14 @@ class Core:
         context = {"message": "a handler of the client's errors raised", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
 
-    def _next_id(self) -> int:
+    def next_id(self) -> int:
         self._last_id += 1
         return self._last_id
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Starts at the first use; after an end only `connect` does."""
-        if self._stopped is not None:
-            raise self._stopped
+        if self.stopped is not None:
+            raise self.stopped
         if self.state == "idle":
             self.connect()
 
@@ -188,74 +188,74 @@ class Core:
                 pass
         finally:
             self._is_driving = False
-        if self._waits_until is None or self._calls.are_awaited:
+        if self._waits_until is None or self.calls.are_awaited:
             self._room.set()
         else:
             self._room.clear()
         self._set_timer()
 
     def _step(self) -> bool:
-        action = self._connection.poll_action()
+        action = self.connection.poll_action()
         if isinstance(action, ConnectionChange):
             self._handle_change(action)
         elif action is not None:
-            self._link.perform(action)
+            self.link.perform(action)
         elif not (self.state == "connected" and self._send_next()) and not self._tell_next():
             return False
         return True
 
     def _send_next(self) -> bool:
-        asked = self._subscriptions.poll_command() or self._handlings.poll_command()
+        asked = self.subscriptions.poll_command() or self.handlings.poll_command()
         if asked is not None:
-            if self._connection.lacks("deltas"):
+            if self.connection.lacks("deltas"):
                 # Then all is told whole.
                 asked.pop("delta", None)
             self._send(asked.get("id"), encode_command(asked), feature_of(asked), asked.get("request"))
             return True
-        unsent = self._requests.poll_unsent(now_ms())
+        unsent = self.requests.poll_unsent(now_ms())
         if unsent is not None:
             self._send(*unsent)
         return unsent is not None
 
     def _send(self, id: int | None, text: str, feature: str | None, request: int | None = None) -> None:
         """Sends a command, unless the server would break the connection for its size, or cannot carry it out."""
-        error = too_large(text, self._connection.message_bytes_max)
-        if self._connection.lacks(feature):
+        error = too_large(text, self.connection.message_bytes_max)
+        if self.connection.lacks(feature):
             why = f"cannot send the command: this server has no `{feature}`; use one that has"
             error = TidegateError(SessionCode.MISSING_FEATURE, why)
         if error is None:
-            self._link.send(text)
+            self.link.send(text)
         elif request is not None:
             # An answer: whoever waits for it should know.
-            self._link.send(encode_command({"type": "respond", "request": request, "error": error.text}))
+            self.link.send(encode_command({"type": "respond", "request": request, "error": error.text}))
         else:
             self.handle_event({"type": "refused", "id": id, "code": error.code, "error": error.text})
 
     def _tell_next(self) -> bool:
-        news = self._subscriptions.peek_news()
+        news = self.subscriptions.peek_news()
         if news is not None and not self._must_wait(news):
-            self._subscriptions.poll_news()
-            reader = self._readers.get(news.of)
+            self.subscriptions.poll_news()
+            reader = self.readers.get(news.of)
             if isinstance(news.what, SubscriptionChange) and news.what.state == "ended":
-                self._readers.pop(news.of, None)
+                self.readers.pop(news.of, None)
             if reader is not None:
                 reader._handle_told(news.what)
             return True
-        told = self._handlings.poll_news()
+        told = self.handlings.poll_news()
         if told is not None:
-            handling = self._handlers[told.of]
+            handling = self.handlers[told.of]
             handling._handle_told(told.what)
             if handling.state == "ended":
-                self._link.run(self._let_finish(told.of))
+                self.link.run(self._let_finish(told.of))
             return True
         if self._lags:
-            self._emitter.emit("lag", self._lags.popleft())
+            self.emitter.emit("lag", self._lags.popleft())
             return True
-        return self._calls.tell_next()
+        return self.calls.tell_next()
 
     def _must_wait(self, news: News) -> bool:
         """Whether a loop is to take something first. One that takes nothing for too long is not waited for."""
-        reader = self._readers.get(news.of)
+        reader = self.readers.get(news.of)
         if reader is None or not isinstance(news.what, (Publication, Gap)) or not reader._is_full:
             self._waits_until = None
             return False
@@ -265,26 +265,26 @@ class Core:
 
     async def _let_finish(self, index: int) -> None:
         """Forgets a handling that has ended, once no handler of it runs any more."""
-        await self._handlers[index].wait_closed()
-        del self._handlers[index]
+        await self.handlers[index].wait_closed()
+        del self.handlers[index]
 
     def _handle_change(self, change: ConnectionChange) -> None:
         if change.state == "connected":
-            self._subscriptions.handle_connected(self._connection.message_bytes_max)
-            self._handlings.handle_connected()
-            self._requests.handle_connected()
-            for waiter in self._awaiting_ready:
+            self.subscriptions.handle_connected(self.connection.message_bytes_max)
+            self.handlings.handle_connected()
+            self.requests.handle_connected()
+            for waiter in self.awaiting_ready:
                 answer(waiter, None)
         elif self._was_connected:
-            self._subscriptions.handle_disconnect()
-            self._handlings.handle_disconnect()
-            self._requests.handle_disconnect(now_ms())
+            self.subscriptions.handle_disconnect()
+            self.handlings.handle_disconnect()
+            self.requests.handle_disconnect(now_ms())
         self._was_connected = change.state == "connected"
         self._warn(change)
         if change.state in ("idle", "stopped"):
-            self._link.cancel_token()
+            self.link.cancel_token()
         was_awaited = change.state == "stopped" and change.error is not None and self._give_up(change.error)
-        self._emitter.emit("state", change)
+        self.emitter.emit("state", change)
         if change.state == "stopped" and change.error is not None and not was_awaited:
             self.report(change.error)
 
@@ -293,24 +293,24 @@ class Core:
         is_over = change.error is not None and (change.state == "stopped" or bool(change.retry_in_ms))
         if is_over and not self._is_warned:
             then = "it is not tried again" if change.state == "stopped" else "it is tried again until there is a connection"
-            LOG.warning("no connection to %s: %s; %s", self._connection.tried, change.error, then)
+            LOG.warning("no connection to %s: %s; %s", self.connection.tried, change.error, then)
         self._is_warned |= is_over or change.state == "connected"
 
     def _give_up(self, error: TidegateError) -> bool:
         """Ends all waiting, because there will be no connection; answers whether anybody waited."""
         if self.state == "stopped":
-            self._stopped = error
-        held: list[Subscription | Handling] = [*self._readers.values(), *self._handlers.values()]
+            self.stopped = error
+        held: list[Subscription | Handling] = [*self.readers.values(), *self.handlers.values()]
         were_awaited = [each._interrupt(error) for each in held]
-        return self._fail_waiting(error) or any(were_awaited)
+        return self.fail_waiting(error) or any(were_awaited)
 
-    def _fail_waiting(self, error: TidegateError) -> bool:
-        were_awaited = [fail(waiter, error) for waiter in self._awaiting_ready]
-        self._requests.handle_stop(error)
-        return any(were_awaited) or self._calls.are_awaited
+    def fail_waiting(self, error: TidegateError) -> bool:
+        were_awaited = [fail(waiter, error) for waiter in self.awaiting_ready]
+        self.requests.handle_stop(error)
+        return any(were_awaited) or self.calls.are_awaited
 
     def _set_timer(self) -> None:
-        machines = (self._connection, self._subscriptions, self._handlings)
+        machines = (self.connection, self.subscriptions, self.handlings)
         times = [*(each.wake_at for each in machines), self._waits_until]
         at = min((each for each in times if each is not None), default=None)
         # One that fires too early only looks again: cheaper than a new one for every message.
@@ -324,8 +324,8 @@ class Core:
         self._timer = None
         if not self._room.is_set():
             # The server is not silent: it is not listened to.
-            self._link.handle_held_up()
-        self._connection.handle_wake(now_ms())
-        self._subscriptions.handle_wake(now_ms())
-        self._handlings.handle_wake(now_ms())
+            self.link.handle_held_up()
+        self.connection.handle_wake(now_ms())
+        self.subscriptions.handle_wake(now_ms())
+        self.handlings.handle_wake(now_ms())
         self.drive()

@@ -26,6 +26,8 @@ class LocalCode(IntEnum):
     """What was asked for can never work here."""
     NOT_SENT = 4906
     """There was no connection in time: it was never sent, and is not carried out."""
+    RENUMBERED = 4907
+    """The numbering of a topic began anew while its history was read."""
 
 
 class SessionCode(IntEnum):

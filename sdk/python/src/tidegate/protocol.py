@@ -33,10 +33,16 @@ class Last(TypedDict):
     last: int
 
 
+class Since(TypedDict):
+    """Start at the first publication that is kept and not older, in milliseconds since 1970."""
+
+    since: int
+
+
 Positions = Mapping[str, Position]
 """Positions by topic. Plain JSON: it can be stored and given to a later subscription."""
 
-Start = Union[Literal["snapshot", "now", "all"], Last, Position]
+Start = Union[Literal["snapshot", "now", "all"], Last, Since, Position]
 """Where a subscription starts to read."""
 
 Conflation = Literal["off", "lagging", "always", "unsubscribe"]

@@ -51,16 +51,11 @@ class Stream(Generic[Item]):
         return self._dropped
 
     @property
-    def is_open(self) -> bool:
-        """Whether more may come."""
-        return self._is_open
-
-    @property
-    def is_full(self) -> bool:
+    def _is_full(self) -> bool:
         """Whether another item would end it."""
         return self._is_open and self._when_full == "fail" and len(self._held) >= self._capacity
 
-    def push(self, item: Item) -> None:
+    def _push(self, item: Item) -> None:
         """Gives an item to the reader, or holds it."""
         if not self._is_open:
             return
@@ -72,7 +67,7 @@ class Stream(Generic[Item]):
         self._held.append(item)
         self._wake()
 
-    def finish(self, error: TidegateError | None = None) -> None:
+    def _finish(self, error: TidegateError | None = None) -> None:
         """Ends it, with an error or without: what is held can still be taken before."""
         if self._is_open:
             self._is_open = False
@@ -128,4 +123,4 @@ class Stream(Generic[Item]):
             f"cannot hold another: {self._capacity} wait for their reader already; read faster, raise `capacity`, "
             'or use when_full="drop-oldest"'
         )
-        self.finish(TidegateError(LocalCode.BUFFER_FULL, text))
+        self._finish(TidegateError(LocalCode.BUFFER_FULL, text))

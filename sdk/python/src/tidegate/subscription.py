@@ -94,7 +94,7 @@ class Subscription(Lasting[Owner]):
         stream: Stream[Any] = Stream(capacity, when_full, self._awaited, self._handle_taken)
         error = self._error or self._owner.stopped_by
         if error is not None or self._state == "ended":
-            stream.finish(error)
+            stream._finish(error)
         else:
             self._streams.add(stream)
             if gaps:
@@ -128,7 +128,7 @@ class Subscription(Lasting[Owner]):
             case Publication():
                 self._progress.handle_told(told.topic, _place_of(told))
                 for stream in list(self._streams):
-                    stream.push(told)
+                    stream._push(told)
                 name = "snapshot" if told.is_snapshot else "update"
                 if self._emitter.has(name):
                     self._handle_taken(told)
@@ -146,7 +146,7 @@ class Subscription(Lasting[Owner]):
         # Who goes on from before one that nobody heard of is told again.
         self._progress.handle_told(told.topic, _place_of(told))
         for stream in list(self._gap_streams):
-            stream.push(told)
+            stream._push(told)
         if self._emitter.has("gap"):
             self._handle_taken(told)
         self._emitter.emit("gap", told)
@@ -154,7 +154,7 @@ class Subscription(Lasting[Owner]):
     @property
     def _is_full(self) -> bool:
         """Whether a loop has to take something before more is told."""
-        return any(stream.is_full for stream in self._streams)
+        return any(stream._is_full for stream in self._streams)
 
     def _handle_taken(self, told: Publication | Gap) -> None:
         self._progress.handle_handed(told.topic, _place_of(told))
@@ -162,9 +162,9 @@ class Subscription(Lasting[Owner]):
 
     def _interrupt(self, error: TidegateError) -> bool:
         """Ends open loops and waits, because nothing more comes; answers whether there were any."""
-        open_streams = [stream for stream in self._streams if stream.is_open]
+        open_streams = [stream for stream in self._streams if stream._is_open]
         for stream in open_streams:
-            stream.finish(error)
+            stream._finish(error)
         were_awaited = super()._interrupt(error)
         return bool(open_streams) or were_awaited
 
@@ -177,7 +177,7 @@ class Subscription(Lasting[Owner]):
     def _handle_end(self, error: TidegateError | None) -> None:
         if error is None:
             for stream in list(self._streams):
-                stream.finish()
+                stream._finish()
             self._interrupt(ended())
             return
         was_awaited = self._interrupt(error)

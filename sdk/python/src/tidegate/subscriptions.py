@@ -587,7 +587,7 @@ def _back(start: Start) -> int | None:
     """How far before the newest publication it starts, if that can be said."""
     if isinstance(start, str):
         return {"now": 0, "snapshot": 1}.get(start)
-    return None if _is_position(start) else cast(Last, start)["last"]
+    return cast(Last, start)["last"] if "last" in start else None
 
 
 def _is_position(start: Start) -> TypeGuard[Position]:
