@@ -119,7 +119,7 @@ test("a server that is gone is grey, and a restart is told once", async () => {
   const mortal = await startServer();
   for (const name of ["a", "b", "c"]) await publish(mortal, { topic: `m/${name}`, data: 1 });
   const page = await openServer(mortal);
-  await until(async () => (await told(page)).length === 3);
+  await toldAre(page, ["a", "b", "c"].map((name) => [`m/${name}`, "1", "1"]));
   await mortal.kill();
   await until(() => page.locator("#outage").isVisible());
   await until(async () => OUT.test(await textOf(page, "#outage-title")));

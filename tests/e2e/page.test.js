@@ -254,6 +254,9 @@ test("a restart is told once, and what could not be had is amber, with what and 
   const [title, text] = [await textOf(page, "#proof-title"), await textOf(page, "#proof-text")];
   assert.match(title, /^[\d,]+ publications could not be had$/);
   assert.match(text, /^[\d,]+ publications of \d+ topics could not be had: the server did not keep them any longer\. /);
+  // What could not be had was not recovered: of each symbol no more than is kept.
+  await until(async () => (await number(page, "#count-gaps")) >= 100);
+  assert.ok((await number(page, "#count-caught")) < 2_000, await textOf(page, "#count-caught"));
   await page.screenshot({ path: `${shots}demo-gap.png` });
   await page.locator("#proof-anew").click();
   await until(async () => (await stateOf(page)) === "green");

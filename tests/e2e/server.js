@@ -20,8 +20,8 @@ const running = new Set();
 process.on("exit", () => running.forEach((child) => child.kill("SIGKILL")));
 
 // Starts a program that ends with this one.
-export function launch(command, options, stdio) {
-  const child = spawn(command, options, { stdio });
+export function launch(command, options, stdio, more = {}) {
+  const child = spawn(command, options, { stdio, ...more });
   running.add(child);
   child.once("exit", () => running.delete(child));
   return child;

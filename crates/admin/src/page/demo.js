@@ -74,7 +74,11 @@ const link = new Link(network, {
     machineReceived += 1;
     machine.take(publication);
   },
-  gap: (gap) => checker.takeGap(gap),
+  gap(gap) {
+    checker.takeGap(gap);
+    // It was missed, and is not had later.
+    if (gap.reason === "history") counters.caught -= gap.to - gap.from + 1;
+  },
   resumed({ missed }) {
     counters.caught += missed;
   },
@@ -210,7 +214,7 @@ function tell() {
   tellProof();
   setText(byId("count-lost"), count(counters.lost));
   setText(byId("count-resumed"), count(counters.resumed));
-  setText(byId("count-caught"), count(counters.caught));
+  setText(byId("count-caught"), count(Math.max(0, counters.caught)));
   setText(byId("count-gaps"), count(checker.losses.gaps + checker.losses.restarts));
   setText(byId("count-behind"), count(checker.behind));
   // A second's worth is behind, and nothing may be left out: it will not get better by itself.
