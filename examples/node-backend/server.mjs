@@ -1,12 +1,12 @@
 // A backend that takes orders over HTTP and publishes them: whoever is interested hears of them, at once or when they come back.
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
-import { Client, TidegateError } from "@tidegate/client";
+import { TidegateError } from "@tidegate/client";
+import { Publisher } from "@tidegate/client/publisher";
 
 const { TIDEGATE_URL = "http://localhost:8470", TIDEGATE_TOKEN, PORT = "3000" } = process.env;
-const client = new Client(TIDEGATE_URL, { name: "orders-backend", token: TIDEGATE_TOKEN });
-client.on("state", ({ state, error }) => console.log(`tidegate: ${state}${error ? `: ${error.message}` : ""}`));
-await client.ready();
+// Without a connection: each publication is a request, tried again for so long where that is safe.
+const publisher = new Publisher(TIDEGATE_URL, { token: TIDEGATE_TOKEN, publishMs: 5_000 });
 
 const BODY_MAX = 10_000;
 
@@ -23,8 +23,8 @@ async function takeOrder(request) {
   const { item, count = 1 } = await bodyOf(request);
   const id = randomUUID();
   const order = { id, item, count, takenAt: new Date().toISOString() };
-  // With a key it is kept once, even if the connection breaks before the answer and it is sent again.
-  const { sequence, level } = await client.publish(`orders/${id}`, order, { key: id, signal: AbortSignal.timeout(5_000) });
+  // With a key it is kept once, even if it has to be sent again because no answer came.
+  const { sequence, level } = await publisher.publish(`orders/${id}`, order, { key: id });
   return { ...order, sequence, kept: level };
 }
 

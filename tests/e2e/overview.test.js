@@ -43,6 +43,10 @@ test("it shows what the server has, as it changes, and links to a market only wh
   await page.locator("#topics-form button").click();
   await toldAre(page, [["prices/eur", '{"bid":1.6}', "2"], ["prices/usd", "closed", "1"]]);
   assert.deepEqual(page.problems, []);
+  await page.goto(`${own.http}/demo`);
+  await isConnected(page);
+  assert.equal(await textOf(page, "#empty"), "There is no market on this server: tidegate demo has one.");
+  assert.equal(await page.locator("#proof").getAttribute("data-state"), "waiting");
   await page.goto(`${server.http}/`);
   await page.locator("#demo-link").waitFor({ state: "visible" });
   await page.locator("#demo-link").click();
