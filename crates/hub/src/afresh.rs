@@ -66,9 +66,9 @@ impl<E: Encoder> Hub<E> {
         let step = |after| CatchUpStep::Replay { entry, after, is_finished: false };
         if self.must_announce(afresh) {
             // Where it stands before such a gap the reader knows best: it has to be told the gap from there.
-            let is_lagged = |gap: &ReplayGap| gap.reason == GapReason::Lagged;
-            let start =
-                if wanted.gap.as_ref().is_some_and(is_lagged) { Sequence::START } else { after };
+            let is_of_its_place = |gap: &ReplayGap| gap.reason != GapReason::Epoch;
+            let has_its_place = wanted.gap.as_ref().is_some_and(is_of_its_place);
+            let start = if has_its_place { Sequence::START } else { after };
             let recovered = wanted.recovered.filter(|_| wanted.announce == Announce::Yes);
             let announced = self.announcement(topic, start, recovered);
             builder.record(Record::Topic(&announced), CatchUpStep::Announced { entry });

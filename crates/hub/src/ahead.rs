@@ -147,7 +147,7 @@ impl<E: Encoder> Hub<E> {
         let newest = topic.newest_known();
         ReplayTopic {
             topic: index,
-            after: self.kept_after(topic),
+            after: self.had_after(index),
             conflates_after: newest,
             gap: Some(ReplayGap { from: None, reason: GapReason::Epoch }),
             reason: GapReason::History,

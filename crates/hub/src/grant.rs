@@ -324,7 +324,7 @@ impl<E: Encoder> Hub<E> {
             (Some(at), _) if at.epoch != *self.topics.epoch(topic.epoch) => {
                 gap = Some(ReplayGap { from: None, reason: GapReason::Epoch });
                 recovered = Some(false);
-                kept_after
+                self.had_after(index)
             }
             // Told by another shard, which was a moment ahead of this one, or held back here still.
             (Some(at), _)
@@ -338,7 +338,7 @@ impl<E: Encoder> Hub<E> {
             (Some(at), _) if at.sequence > topic.head => {
                 gap = Some(ReplayGap { from: None, reason: GapReason::Epoch });
                 recovered = Some(false);
-                kept_after
+                self.had_after(index)
             }
             (Some(at), _) => {
                 let is_kept = at.sequence >= kept_after;
@@ -370,7 +370,10 @@ impl<E: Encoder> Hub<E> {
                 resumed_after
             }
         };
-        let described = SubscribedTopic { start: after, recovered, ..self.describe(index) };
+        // Where a reader by time stands nobody knows. It is told the gap from the beginning, not from where the gap ends.
+        let is_lost_in_time = |gap: &ReplayGap| gap.reason == GapReason::History;
+        let start = if gap.as_ref().is_some_and(is_lost_in_time) { Sequence::START } else { after };
+        let described = SubscribedTopic { start, recovered, ..self.describe(index) };
         let reason = GapReason::History;
         let announce = Announce::of_named(topic.head);
         let (topic, conflates_after, epoch) = (index, topic.head, topic.epoch);
@@ -394,7 +397,7 @@ impl<E: Encoder> Hub<E> {
         let is_known = resume.epochs.contains(self.topics.epoch(topic.epoch))
             && has_before_ms <= self.now.unix_ms + OVERLAP_MS;
         if topic.head > Sequence::START && !is_known {
-            return (kept_after, Some(GapReason::Epoch));
+            return (self.had_after(index), Some(GapReason::Epoch));
         }
         // What one shard holds back another may have told at once.
         let held_ms = self.policy(topic.policy).interval.as_millis() as u64;

@@ -87,6 +87,25 @@ impl<E: Encoder> Hub<E> {
         lacking <= after
     }
 
+    /// Everything after this can be had of a topic: it is kept, or among the recent deliveries. Where only the value is kept
+    /// nobody expects what it replaced.
+    pub(crate) fn had_after(&self, index: TopicIndex) -> Sequence {
+        let topic = self.topics.at(index);
+        let mut after = self.kept_after(topic);
+        if self.policy(topic.policy).history_count <= 1 {
+            return after;
+        }
+        for publication in self.recent_publications(index) {
+            if publication.sequence() < after {
+                break;
+            }
+            if publication.sequence() == after {
+                after = after.back(1);
+            }
+        }
+        after
+    }
+
     /// Where a reader stands that took everything up to `cursor`, if the history says `place`.
     pub(crate) fn place_among_recent(&self, topic: TopicIndex, cursor: u64, place: Place) -> Place {
         let Place::Lost(to) = place else { return place };

@@ -9,7 +9,7 @@ use model::{
 };
 use tidegate_hub::SessionIndex;
 
-use crate::node::{Node, SINGLE};
+use crate::node::{FIRST_EPOCH, Node, SINGLE};
 
 const ROOM: usize = 1 << 30;
 
@@ -450,7 +450,7 @@ fn a_pattern_is_read_in_order(count: usize) -> Cost {
     let (mut node, reader) = node_of_topics(1, count);
     let last_id = "1000 t/5 1 1000 start";
     cost_of(&mut node, 0, |node| {
-        node.subscribe_resumably(reader, &["t/+"], Start::All, Some(last_id));
+        node.subscribe_resumably(reader, &["t/+"], Start::All, Some((last_id, FIRST_EPOCH)));
     })
 }
 

@@ -330,6 +330,8 @@ pub struct Node {
     commands: u64,
     /// Before what a `subscribe` must not start to read a topic, by its number and the topic's name.
     pub floors: HashMap<(u64, String), u64>,
+    /// Those of them that are positions.
+    resumed: HashSet<(u64, String)>,
     /// Whether something was published on a shard since it last sent its mail.
     has_unsent: Vec<bool>,
     /// How many sessions the hubs closed.
@@ -377,6 +379,7 @@ impl Node {
             links: 0,
             commands: 0,
             floors: HashMap::new(),
+            resumed: HashSet::new(),
             has_unsent: vec![false; shards],
             closed: 0,
             gaps: Gaps::Exact,
@@ -431,10 +434,25 @@ impl Node {
     /// The store begins a second epoch, once: every shard hears of that, and changes over in its next turns.
     pub fn begin_epoch(&mut self) {
         if self.ended.is_none() {
+            self.forget_floors_of_positions();
             self.ended = Some(self.heads.clone());
             let (old, new) = (Epoch::new(FIRST_EPOCH), Epoch::new(SECOND_EPOCH));
             self.hubs.iter_mut().for_each(|hub| hub.handle_epoch(&old, &new));
             self.epoch = new;
+        }
+    }
+
+    /// Positions that no answer came to yet will be of another epoch than their topics: these are read from the beginning.
+    fn forget_floors_of_positions(&mut self) {
+        for reader in 0..self.readers.len() {
+            let lines = self.lines(reader);
+            let Some(known) = &self.readers[reader] else { continue };
+            let is_answered = |id: &u64| lines.contains(&format!("subscribed {id}"));
+            let waiting: HashSet<u64> =
+                known.commands.iter().copied().filter(|id| !is_answered(id)).collect();
+            self.floors.retain(|(id, name), _| {
+                !waiting.contains(id) || !self.resumed.contains(&(*id, name.clone()))
+            });
         }
     }
 
@@ -584,37 +602,42 @@ impl Node {
                 (Start::Snapshot, None) => head.back(1),
                 (Start::All | Start::Since(_) | Start::Resume(_), None) => Sequence::START,
             };
-            self.floors.insert((self.commands, name.as_str().to_owned()), floor.get());
+            let about = (self.commands, name.as_str().to_owned());
+            if positions.iter().any(|(topic, _)| *topic == name) {
+                self.resumed.insert(about.clone());
+            }
+            self.floors.insert(about, floor.get());
         }
         let wanted = Subscribe { selectors, start, positions, name: None, options };
         self.hubs[known.shard].subscribe(known.session, id, wanted).expect("within limits");
         self.commands
     }
 
-    /// Subscribes a reader that keeps no positions, from its last id if it has one.
+    /// Subscribes a reader that keeps no positions, from its last id if it has one, and the epoch that topics were of when it was told that.
     pub fn subscribe_resumably(
         &mut self,
         reader: usize,
         selectors: &[&str],
         start: Start,
-        last_id: Option<&str>,
+        last_id: Option<(&str, &str)>,
     ) {
         let selectors = selectors.iter().map(|text| self.selector(text)).collect();
         let options = SubscribeOptions { is_resumable: true, ..SubscribeOptions::default() };
         let mut wanted = Subscribe { selectors, start, positions: Vec::new(), name: None, options };
-        if let Some(id) = last_id {
+        if let Some((id, epoch)) = last_id {
+            let epoch = Epoch::new(epoch);
             let words: Vec<&str> = id.split(' ').collect();
             let number = |word: &str| word.parse::<u64>().expect("a number");
             let has_before_ms = number(words[0]);
             let unread = words.get(3).map(|unread_before_ms| {
                 let after = self.topic(words[1]);
                 let sequence = Sequence::new(number(words[2])).expect("small");
-                let position = Position { epoch: self.epoch.clone(), sequence };
+                let position = Position { epoch: epoch.clone(), sequence };
                 wanted.positions.push((after.clone(), position));
                 let start = words.get(4).map(|_| wanted.start.clone());
                 Unread { after, has_before_ms: number(unread_before_ms), start }
             });
-            let epochs = Arc::new([self.epoch.clone()]);
+            let epochs = Arc::new([epoch]);
             wanted.start = Start::Resume(Box::new(Resume { epochs, has_before_ms, unread }));
         }
         let Some(known) = &self.readers[reader] else { return };

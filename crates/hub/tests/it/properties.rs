@@ -138,6 +138,7 @@ properties! {
     any_mixture_ends_with_what_the_server_has: 12_000 of 105, |words| mixtures::run(&mixtures::mixture(words));
     readers_that_are_alike_lose_nothing_untold: 5_000 of 101, |words| mixtures::run(&mixtures::alike(words));
     whoever_goes_on_from_the_last_place_told_loses_nothing: 2_000 of 121, |words| resumes::run(words);
+    whoever_goes_on_from_the_last_place_told_loses_nothing_across_an_epoch: 2_000 of 121, |words| resumes::run_across_an_epoch(words);
     readers_that_are_alike_get_deltas_of_their_own: 3_000 of 121, |words| mixtures::run(&mixtures::alike_and_far(words));
 }
 

@@ -68,7 +68,10 @@ fn who_fell_off_the_ring_is_told_what_is_in_it() {
 
 /// A session that resumes from a position while another one keeps the ring alive.
 fn told_from(start: &Start, position: Option<u64>) -> Vec<String> {
-    let mut node = node(2);
+    told_of(node(2), start, position)
+}
+
+fn told_of(mut node: Node, start: &Start, position: Option<u64>) -> Vec<String> {
     let (stalled, reader) = (node.open(0, SINGLE, ROOM), node.open(0, SINGLE, ROOM));
     node.subscribe(stalled, &["a"], Start::Now);
     node.settle();
@@ -98,6 +101,17 @@ fn who_comes_is_told_what_is_in_the_ring() {
         let found = told_from(&start, position).join(", ");
         assert_eq!(found, expected, "{start:?} {position:?}");
     }
+}
+
+/// The numbering began anew: what the reader had counts for nothing, and what it is told may be among the recent deliveries only.
+#[test]
+fn who_has_a_position_of_another_epoch_is_told_what_is_in_the_ring() {
+    // One beyond the head is of no life of the numbering.
+    let found = told_from(&Start::Now, Some(1_000)).join(", ");
+    assert_eq!(found, "2 epoch, 3, 4, 5, 6, 7, 8, 9, 10");
+    // Where only the value is kept nobody expects what it replaced.
+    let found = told_of(node(1), &Start::Now, Some(1_000)).join(", ");
+    assert_eq!(found, "9 epoch, 10");
 }
 
 /// A reader that does not unsubscribe keeps its topic's chain whole; one that comes later is told of both parts.

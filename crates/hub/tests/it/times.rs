@@ -62,7 +62,7 @@ fn restarted(before: &Node, set_back_by: Duration) -> Node {
 /// What a reader is told that comes with an id: gaps and publications, by topic.
 fn told_since(node: &mut Node, id: &str) -> [Vec<String>; 3] {
     let reader = node.open(0, SINGLE, 1 << 20);
-    node.subscribe_resumably(reader, &TOPICS, Start::All, Some(id));
+    node.subscribe_resumably(reader, &TOPICS, Start::All, Some((id, FIRST_EPOCH)));
     node.settle();
     let lines = node.lines(reader);
     TOPICS.map(|topic| {
@@ -125,4 +125,27 @@ fn while_time_goes_on_however_slowly_nobody_is_told_a_gap() {
     let [a, b, _] = told_since(&mut node, &id);
     assert!(!a.iter().chain(&b).any(|line| line.starts_with("gap")), "{a:#?} {b:#?}");
     assert_eq!(b.last().map(String::as_str), Some("publication b 5 full b4"));
+}
+
+/// What a reader of a topic in memory is told that comes with `start`, where memory keeps the last two and the ring nothing.
+fn told_by(start: Start, is_by_pattern: bool) -> Vec<String> {
+    let (limits, selector) = (Limits::default(), "#");
+    let policy = TopicPolicy { history_count: 2, ..TopicPolicy::default() };
+    let selector = Selector::parse(selector, &limits).expect("valid");
+    let mut node = Node::new(1, limits, vec![PolicyRule { selector, policy }], 1_000);
+    (0..4).for_each(|number| node.publish("a", &format!("a{number}")));
+    let reader = node.open(0, SINGLE, 1 << 20);
+    node.subscribe(reader, if is_by_pattern { &["+"] } else { &["a"] }, start);
+    node.settle();
+    node.lines(reader).into_iter().filter(|line| line.contains(" a ")).collect()
+}
+
+/// Clients fill in from where a gap is: after the last that they took. One that does not reach beyond that they do not tell.
+#[test]
+fn who_asks_for_a_time_that_nothing_remembers_is_told_a_gap_from_the_beginning() {
+    let [third, fourth] = ["publication a 3 full a2", "publication a 4 full a3"];
+    for is_by_pattern in [false, true] {
+        let told = told_by(Start::Since(0), is_by_pattern);
+        assert_eq!(told, ["start a 0", "gap a 2 history", third, fourth], "{is_by_pattern}");
+    }
 }

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use model::{Limits, PolicyRule, Selector, Start, TopicPolicy};
+use model::{AckLevel, Limits, PolicyRule, Selector, Start, TopicPolicy};
 
 use super::choices::Choices;
-use crate::node::{Node, SINGLE};
+use crate::node::{FIRST_EPOCH, Node, SINGLE};
 
 /// `held/` has an interval, `late/` is told long after its time.
 const TOPICS: [&str; 6] = ["a", "b", "b/c", "held/x", "late/y", "z"];
@@ -45,12 +45,15 @@ struct Reader {
     had: BTreeSet<(String, String)>,
     /// How many things had been published when it was told its first place.
     since: Option<usize>,
+    /// The epoch that topics were of when it was told its last place.
+    epoch: String,
 }
 
 impl Reader {
     fn connect(&mut self, node: &mut Node, shard: usize, room: usize) {
         self.current = node.open(shard, SINGLE, room);
         let (start, last_id) = (self.start.clone(), self.last_id.as_deref());
+        let last_id = last_id.map(|id| (id, self.epoch.as_str()));
         node.subscribe_resumably(self.current, self.reading, start, last_id);
     }
 
@@ -63,9 +66,14 @@ impl Reader {
                     self.had.insert((topic.to_owned(), sequence.to_owned()));
                 }
                 ["id", ..] => {
-                    self.last_id = Some(line[3..].to_owned());
+                    let id = Some(line[3..].to_owned());
+                    if self.last_id != id {
+                        (self.last_id, self.epoch) = (id, node.epoch().to_owned());
+                    }
                     self.since.get_or_insert(node.published.len());
                 }
+                // What it reads by time goes on in another epoch, or begins anew with all that is kept.
+                ["gap", .., "epoch"] if node.epoch() != FIRST_EPOCH => {}
                 ["gap", ..] => panic!("a gap, and nothing is gone: {line}"),
                 _ => {}
             }
@@ -76,21 +84,33 @@ impl Reader {
 /// Runs what words stand for: the first one the node and its reader, each other one a step. Whoever goes on from the last place told
 /// loses nothing.
 pub fn run(words: &[u64]) {
+    run_with(words, 8, &keeps_all(), None);
+}
+
+/// The same on a disk, of which memory holds little, and another epoch begins on the way.
+pub fn run_across_an_epoch(words: &[u64]) {
+    let policy = TopicPolicy { ack: AckLevel::Disk, memory_count: 2, ..keeps_all() };
+    let begins_at = words.first().map(|word| (*word >> 32) as usize % words.len());
+    // Who falls off the ring of a topic on disk is closed: here nobody does.
+    run_with(words, 1_000, &policy, begins_at);
+}
+
+fn run_with(words: &[u64], ring: usize, policy: &TopicPolicy, epoch_begins_at: Option<usize>) {
     const STARTS: [Start; 4] = [Start::All, Start::Snapshot, Start::Now, Start::Last(2)];
     let Some((setting, words)) = words.split_first() else { return };
     let choices = &mut Choices::of(*setting);
     let (shards, reading) = (1 + choices.below(3), *choices.one_of(&READINGS));
     let start = choices.one_of(&STARTS).clone();
-    let held = TopicPolicy { interval: Duration::from_secs(9), ..keeps_all() };
+    let held = TopicPolicy { interval: Duration::from_secs(9), ..policy.clone() };
     let rule = |selector: &str, policy: TopicPolicy| PolicyRule {
         selector: Selector::parse(selector, &Limits::default()).expect("valid"),
         policy,
     };
-    let rules = vec![rule("held/#", held), rule("#", keeps_all())];
-    let limits = Limits { recent_deliveries_max: 8, attached_per_turn: 1, ..Limits::default() };
+    let rules = vec![rule("held/#", held), rule("#", policy.clone())];
+    let limits = Limits { recent_deliveries_max: ring, attached_per_turn: 1, ..Limits::default() };
     let mut node = Node::new(shards, limits, rules, 1_000);
-    let mut reader =
-        Reader { reading, start, current: 0, last_id: None, had: BTreeSet::new(), since: None };
+    let (had, epoch) = (BTreeSet::new(), FIRST_EPOCH.to_owned());
+    let mut reader = Reader { reading, start, current: 0, last_id: None, had, since: None, epoch };
     node.pass(Duration::from_secs(100));
     for round in 0..3 {
         TOPICS.iter().for_each(|topic| publish(&mut node, topic));
@@ -98,11 +118,17 @@ pub fn run(words: &[u64]) {
     }
     let begun = node.published.len();
     reader.connect(&mut node, 0, 100);
-    for word in words {
+    for (at, word) in words.iter().enumerate() {
+        if Some(at) == epoch_begins_at {
+            node.begin_epoch();
+        }
         match step(*word) {
             Step::Publish { topic } => publish(&mut node, TOPICS[topic]),
             Step::Pass { ms } => pass(&mut node, ms),
-            Step::Turn { shard, budget } => drop(node.turn(shard % shards, budget)),
+            Step::Turn { shard, budget } => {
+                node.answer_pages(shard % shards, 1);
+                node.turn(shard % shards, budget);
+            }
             Step::Room { bytes } => node.give_room(reader.current, bytes),
             Step::Cut { shard } => {
                 reader.take(&node);
