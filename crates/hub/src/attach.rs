@@ -34,6 +34,7 @@ impl<E: Encoder> Hub<E> {
         let is_done = self.find_next(&mut attaching.walk, steps, &mut found);
         for topic in found {
             self.topics.at_mut(topic).add_reader(audience);
+            self.readers_changed += 1;
         }
         match (is_done, attaching.is_awaited) {
             (true, true) => self.answer_awaited(audience),
@@ -82,6 +83,7 @@ impl<E: Encoder> Hub<E> {
         if !topic.remove_reader(audience) {
             return;
         }
+        self.readers_changed += 1;
         if topic.readers.is_empty() && topic.is_revealed() {
             // An audience that is being attached may be yet to come to it.
             self.attach_patterns(index);

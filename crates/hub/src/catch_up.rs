@@ -3,6 +3,7 @@
 //! Nothing is changed while the bytes are gathered. Marks tell what each message means for the
 //! session; `settle_catch_up` applies those whose message was begun to be sent.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -72,6 +73,7 @@ impl<E: Encoder> Hub<E> {
         }
         self.begin_anew_in_ended_epochs(index);
         self.take_turns(index, allowance);
+        self.begin_rounds(index, allowance);
         let (mut out, mut marks) = self.flush.take_buffers();
         let session = self.sessions.at(index);
         let mut builder = Builder::new(
@@ -160,13 +162,18 @@ impl<E: Encoder> Hub<E> {
             true => FILTERED_WALK_MAX,
             false => WALK_MAX,
         };
-        let numbers = self.numbers_from_topics(lags, first, bound, walk_max as usize);
-        let last = match &numbers {
-            Some(numbers) if numbers.len() as u64 == walk_max => {
+        let round = self.round_of(session, lags);
+        let numbers = match round {
+            Some(round) => Some(Cow::Borrowed(round.after(first))),
+            None => self.numbers_from_topics(lags, first, bound, walk_max as usize).map(Cow::Owned),
+        };
+        let last = match (&numbers, round) {
+            (_, Some(round)) => round.through,
+            (Some(numbers), None) if numbers.len() as u64 == walk_max => {
                 numbers.last().map_or(bound, |it| *it)
             }
-            Some(_) => bound,
-            None => bound.min(first + walk_max),
+            (Some(_), None) => bound,
+            (None, None) => bound.min(first + walk_max),
         };
         let walk = || -> Box<dyn Iterator<Item = u64> + '_> {
             match &numbers {
@@ -174,8 +181,12 @@ impl<E: Encoder> Hub<E> {
                 None => Box::new(first + 1..=last),
             }
         };
-        let accepted = self.newest_accepted(lags, walk());
-        let told = &Told { accepted, ..told.clone() };
+        let is_round = round.is_some();
+        let accepted = match is_round {
+            true => HashMap::default(),
+            false => self.newest_accepted(lags, walk()),
+        };
+        let told = &Told { accepted, is_round, ..told.clone() };
         for number in walk() {
             self.note_work(1);
             if budget.is_used_up(builder)
@@ -230,7 +241,7 @@ impl<E: Encoder> Hub<E> {
                 let about = (delivery.topic, delivery.entity);
                 let is_replaced = match told.accepted.get(&about) {
                     Some(newest) => *newest > number,
-                    None => self.is_replaced(about.0, about.1, number),
+                    None => !told.is_round && self.is_replaced(about.0, about.1, number),
                 };
                 let age =
                     Duration::from_millis(self.now.unix_ms.saturating_sub(publication.unix_ms()));
@@ -636,6 +647,8 @@ pub(crate) struct Told {
     pub replayed: HashSet<TopicIndex, RandomState>,
     /// Where there are filters: the newest accepted delivery about each thing.
     pub accepted: HashMap<(TopicIndex, EntityIndex), u64, RandomState>,
+    /// Whether it is a round, in which nothing is left out any more.
+    pub is_round: bool,
 }
 
 /// Hands the record of a delivery that is no publication to `write`.

@@ -164,6 +164,7 @@ impl<E: Encoder> Hub<E> {
         let known = self.sessions.at_mut(session);
         let at = known.position_of(audience).expect("a member knows its audience");
         known.memberships[at] = Membership::behind(audience, cursor);
+        self.granted.push_back(known.link);
         self.flush.queue(session, known);
         true
     }

@@ -172,6 +172,10 @@ pub struct Hub<E: Encoder> {
     /// Topics to be taken, at the end of a flush, from sessions that lag too far behind.
     pub(crate) taken_away: Vec<(SessionIndex, TopicIndex)>,
     pub(crate) closing: VecDeque<(SessionIndex, Refusal)>,
+    /// How often a topic had another reader, or one less.
+    pub(crate) readers_changed: u64,
+    /// Links of sessions that were granted a subscription since somebody asked.
+    pub(crate) granted: VecDeque<u32>,
     pub(crate) pages: VecDeque<PageWanted>,
     /// How many pages were asked for.
     pub(crate) pages_asked: u64,
@@ -225,6 +229,8 @@ impl<E: Encoder> Hub<E> {
             renewal: Renewal::default(),
             shedding: None,
             closing: VecDeque::new(),
+            readers_changed: 0,
+            granted: VecDeque::new(),
             pages: VecDeque::new(),
             pages_asked: 0,
             counters: Counters::default(),
@@ -314,7 +320,6 @@ impl<E: Encoder> Hub<E> {
         self.end_reading(session);
         self.sessions.remove(session);
         self.stalled.remove(&session);
-        self.closing.retain(|(closing, _)| *closing != session);
     }
 
     /// Tells a session something, in order with everything it was told before.
@@ -390,8 +395,17 @@ impl<E: Encoder> Hub<E> {
 
     /// The link of the next session that must be closed, and why.
     pub fn poll_closing(&mut self) -> Option<(u32, Refusal)> {
-        let (session, refusal) = self.closing.pop_front()?;
-        Some((self.sessions.at(session).link, refusal))
+        loop {
+            let (session, refusal) = self.closing.pop_front()?;
+            if let Some(known) = self.sessions.get(session) {
+                return Some((known.link, refusal));
+            }
+        }
+    }
+
+    /// The link of the next session that was granted what it subscribed to: it may wait for topics no more.
+    pub fn poll_granted(&mut self) -> Option<u32> {
+        self.granted.pop_front()
     }
 
     /// How many sessions take nothing now.

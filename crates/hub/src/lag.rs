@@ -40,12 +40,20 @@ pub struct SessionLook {
 
 /// Deliveries looked at for one session: enough to tell how far it is behind.
 const LOOKED_AT_MAX: u64 = 4_096;
+/// The same for all sessions that an operator is told of at once.
+const LOOKED_AT_FOR_ALL: u64 = 16_384;
+/// Sessions of which the slowest are sought.
+const SOUGHT_MAX: usize = 16_384;
 
 impl<E: Encoder> Hub<E> {
-    /// Sessions that are behind, the one that lags most first, at most `count_max`.
+    /// Sessions that are behind, the one that lags most first, at most `count_max`. The more there are, the fewer of the
+    /// deliveries that each lacks are counted.
     pub fn slow_sessions(&self, count_max: usize) -> Vec<SlowSession> {
-        let slowest = self.slowest(count_max).into_iter();
-        let mut slow: Vec<SlowSession> = slowest.map(|index| self.describe_slow(index)).collect();
+        let slowest = self.slowest(count_max);
+        let looks = LOOKED_AT_FOR_ALL / (slowest.len() as u64).max(1);
+        let looks = looks.clamp(1, LOOKED_AT_MAX);
+        let describe = |index| self.describe_slow(index, looks);
+        let mut slow: Vec<SlowSession> = slowest.into_iter().map(describe).collect();
         slow.sort_by_key(|session| std::cmp::Reverse(session.lag_ms));
         slow
     }
@@ -58,7 +66,8 @@ impl<E: Encoder> Hub<E> {
 
     /// The sessions whose cursors are furthest behind.
     pub(crate) fn slowest(&self, count_max: usize) -> Vec<SessionIndex> {
-        let stalled = self.stalled.iter();
+        let stalled = self.stalled.iter().take(SOUGHT_MAX);
+        self.note_work(self.stalled.len().min(SOUGHT_MAX));
         let mut slow: Vec<(u64, SessionIndex)> =
             stalled.filter_map(|index| Some((self.oldest_cursor(*index)?, *index))).collect();
         slow.sort_unstable();
@@ -70,7 +79,7 @@ impl<E: Encoder> Hub<E> {
         session.memberships.iter().filter_map(|membership| membership.cursor()).min()
     }
 
-    fn describe_slow(&self, index: SessionIndex) -> SlowSession {
+    fn describe_slow(&self, index: SessionIndex, looks: u64) -> SlowSession {
         let session = self.sessions.at(index);
         let mut described = SlowSession {
             link: session.link,
@@ -80,7 +89,7 @@ impl<E: Encoder> Hub<E> {
             topic: None,
             is_throttled: session.rests() && !session.is_blocked,
         };
-        for delivery in self.lacking(index) {
+        for delivery in self.lacking(index, looks) {
             let What::Publication(publication) = &delivery.what else { continue };
             if described.topic.is_none() {
                 let topic = self.topics.at(delivery.topic);
@@ -96,12 +105,12 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// The recent deliveries that a session lacks, as far as is looked.
-    fn lacking(&self, index: SessionIndex) -> impl Iterator<Item = &Delivery> {
+    fn lacking(&self, index: SessionIndex, looks: u64) -> impl Iterator<Item = &Delivery> {
         let session = self.sessions.at(index);
         let newest = self.deliveries.newest();
         let first = self.oldest_cursor(index).unwrap_or(newest) + 1;
         let first = first.max(self.deliveries.oldest());
-        (first..=newest.min(first + LOOKED_AT_MAX)).filter_map(move |number| {
+        (first..=newest.min(first + looks)).filter_map(move |number| {
             let delivery = self.deliveries.get(number)?;
             let topic = self.topics.get(delivery.topic)?;
             self.note_work(1);
@@ -113,7 +122,7 @@ impl<E: Encoder> Hub<E> {
 
     /// How old the oldest publication is that a session lacks.
     fn lag_of(&self, index: SessionIndex) -> Duration {
-        let oldest = self.lacking(index).find_map(|delivery| match &delivery.what {
+        let oldest = self.lacking(index, LOOKED_AT_MAX).find_map(|delivery| match &delivery.what {
             What::Publication(publication) => Some(publication.unix_ms()),
             _ => None,
         });

@@ -40,6 +40,7 @@ mod renewal;
 mod replay;
 mod requests;
 mod rewind;
+mod round;
 mod selector_tree;
 mod serve;
 mod session;

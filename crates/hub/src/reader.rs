@@ -52,6 +52,7 @@ impl<E: Encoder> Hub<E> {
         }
         let topic = self.topics.at_mut(index);
         topic.add_reader(audience);
+        self.readers_changed += 1;
         if !topic.is_live {
             self.audiences.at_mut(audience).waiting += 1;
         }
@@ -291,7 +292,10 @@ impl<E: Encoder> Hub<E> {
         selected.sort_unstable();
         selected.dedup();
         let topic = self.topics.at_mut(index);
-        selected.into_iter().map(|audience| (audience, topic.add_reader(audience))).collect()
+        let added: SmallVec<[(AudienceIndex, bool); 4]> =
+            selected.into_iter().map(|audience| (audience, topic.add_reader(audience))).collect();
+        self.readers_changed += u64::from(added.iter().any(|(_, is_new)| *is_new));
+        added
     }
 
     /// Takes the next publication of a topic: keeps it, and gives it to this shard's readers.

@@ -7,6 +7,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use model::Rates;
+use smallvec::SmallVec;
+
+use crate::round::Round;
 
 /// What one session was sent, against what it may be.
 #[derive(Debug)]
@@ -15,6 +18,8 @@ pub(crate) struct Throttle {
     messages: Option<Bucket>,
     /// It is sent nothing but answers until then.
     pub rests_until: Option<Duration>,
+    /// What it is told next, of each priority.
+    pub rounds: SmallVec<[Round; 1]>,
 }
 
 /// How much may be sent in one go.
@@ -63,7 +68,8 @@ impl Throttle {
         let bucket = |rate: Option<NonZeroU32>| rate.map(|rate| Bucket::new(rate, now));
         let (bytes, messages) = (bucket(rates.bytes), bucket(rates.messages));
         let is_bound = bytes.is_some() || messages.is_some();
-        is_bound.then_some(Self { bytes, messages, rests_until: None })
+        let (rests_until, rounds) = (None, SmallVec::new());
+        is_bound.then_some(Self { bytes, messages, rests_until, rounds })
     }
 
     /// How much may be sent now; at least one publication.

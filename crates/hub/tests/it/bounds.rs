@@ -284,6 +284,88 @@ fn at_a_rate_limit_symbols_that_change_equally_often_are_told_equally_often() {
     }
 }
 
+/// How often each of 50 entities of one topic that change equally often is told to a session that may be sent so much in a
+/// second, in half a minute: the least and the most. All that it is told is in order, and in the end the newest of each.
+fn entities_told_at_a_rate(rates: Rates, filter: Option<&str>) -> (usize, usize) {
+    let policy = TopicPolicy { conflation_key: Some("/x".into()), ..TopicPolicy::default() };
+    let limits = Limits::default();
+    let selector = Selector::parse("t", &limits).expect("valid");
+    let mut node = Node::new(1, limits, vec![PolicyRule { selector, policy }], 1 << 20);
+    let reader = node.open(0, SINGLE, ROOM);
+    let (conflation, filter) = (Conflation::Lagging, filter.map(Into::into));
+    let options = SubscribeOptions { conflation, filter, ..SubscribeOptions::default() };
+    node.subscribe_with(reader, &["t"], Start::Now, options);
+    node.settle();
+    node.throttle(reader, rates);
+    let entities: Vec<String> = (10..60).map(|number| number.to_string()).collect();
+    for round in 0..300 {
+        for entity in &entities {
+            node.publish("t", &format!("{entity}{round:03}"));
+        }
+        for _ in 0..10 {
+            node.turn(0, 100);
+            node.pass(Duration::from_millis(10));
+        }
+    }
+    let meanwhile = node.lines(reader).len();
+    for _ in 0..1_000 {
+        node.turn(0, 100);
+        node.pass(Duration::from_millis(10));
+    }
+    let all = node.lines(reader);
+    let is_told = |line: &&String| line.starts_with("publication");
+    let sequence = |line: &String| line.split(' ').nth(2).and_then(|it| it.parse::<u64>().ok());
+    assert!(all.iter().filter(is_told).map(sequence).is_sorted(), "{all:?}");
+    let is_about = |line: &String, entity: &String| {
+        line.rsplit(' ').next().is_some_and(|text| text.starts_with(entity.as_str()))
+    };
+    let count = |entity| {
+        let mut of_it = all.iter().filter(is_told).filter(|line| is_about(line, entity));
+        let last = of_it.next_back();
+        assert!(last.is_some_and(|line| line.ends_with("299")), "{entity}: {last:?}");
+        let told = all[..meanwhile].iter().filter(is_told);
+        told.filter(|line| is_about(line, entity)).count()
+    };
+    let counts: Vec<usize> = entities.iter().map(count).collect();
+    (*counts.iter().min().expect("some"), *counts.iter().max().expect("some"))
+}
+
+#[test]
+fn at_a_rate_limit_entities_of_one_topic_are_told_equally_often() {
+    let messages = Rates { messages: NonZeroU32::new(20), bytes: None };
+    let bytes = Rates { messages: None, bytes: NonZeroU32::new(1_000) };
+    for (rates, filter) in [(messages, None), (messages, Some("9")), (bytes, None)] {
+        let (least, most) = entities_told_at_a_rate(rates, filter);
+        let is_fair = least >= 8 && most <= least + 2;
+        assert!(is_fair, "{rates:?} {filter:?}: {least} to {most} times");
+    }
+}
+
+#[test]
+fn who_is_slow_is_told_in_bounded_steps_however_many_are() {
+    let (mut node, _) = node();
+    let readers: Vec<usize> = (0..400).map(|_| node.open(0, SINGLE, ROOM)).collect();
+    for reader in &readers {
+        node.subscribe(*reader, &["t/+"], Start::Now);
+    }
+    node.settle();
+    for reader in readers {
+        let link = node.readers[reader].as_ref().expect("open").link;
+        node.wires[0].connections.get_mut(&link).expect("open").room = 0;
+    }
+    for number in 0..5_000 {
+        node.publish(&format!("t/{}", number % 10), "x");
+        node.turn(0, 1 << 20);
+    }
+    let steps = [1, 10, 100].map(|count| {
+        let mut told = 0;
+        let steps = steps_of(&mut node, |node| told = node.hubs[0].slow_sessions(count).len());
+        assert_eq!(told, count);
+        steps
+    });
+    assert!(steps[0] > 4_096 && steps.iter().all(|steps| *steps <= 20_000), "{steps:?}");
+}
+
 #[test]
 fn a_pattern_of_very_many_topics_is_attached_over_several_turns() {
     let limits = Limits { attached_per_turn: 1_000, ..Limits::default() };
