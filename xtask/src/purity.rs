@@ -1,4 +1,4 @@
-//! No clock, socket, thread or random source in the pure crates; no unsafe code but in the engine.
+//! No clock, socket, thread or random source in the pure crates; no lock where a shard runs; no unsafe code but in the engine.
 
 use std::path::Path;
 
@@ -19,6 +19,13 @@ const OUTSIDE: [&str; 7] = [
     "std::env",
 ];
 
+/// What runs on shards waits for no other thread.
+const ON_SHARDS: [&str; 6] = ["model", "protocol", "hub", "backbone", "engine", "server"];
+const LOCKS: [&str; 3] = ["Mutex", "RwLock", "Condvar"];
+/// The main thread's own, the supervisor's, and the clock's where the wall clock goes back.
+const MAY_LOCK: [&str; 3] =
+    ["server/src/server.rs", "engine/src/supervisor.rs", "engine/src/clock.rs"];
+
 pub(crate) fn check(root: &Path) -> Faults {
     let mut faults = Vec::new();
     for path in
@@ -32,6 +39,9 @@ pub(crate) fn check(root: &Path) -> Faults {
         }
         if place.ends_with("src/lib.rs") {
             faults.extend(check_head(&place, krate, &text));
+        }
+        if ON_SHARDS.contains(&krate) && place.contains("/src/") {
+            faults.extend(check_locks(&place, &text));
         }
         if krate != "engine" {
             continue;
@@ -71,8 +81,20 @@ fn check_profiles(manifest: &str) -> Faults {
     faults
 }
 
+fn check_locks(place: &str, text: &str) -> Faults {
+    if MAY_LOCK.iter().any(|file| place.ends_with(file)) {
+        return Faults::new();
+    }
+    let found = LOCKS.iter().filter(|word| without_tests(text).contains(*word));
+    found.map(|word| format!("{place} uses a {word}: a shard waits for no other thread")).collect()
+}
+
+fn without_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default()
+}
+
 fn check_pure(place: &str, text: &str) -> Faults {
-    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let code = without_tests(text);
     let found = OUTSIDE.iter().filter(|word| code.contains(*word));
     found.map(|word| format!("{place} uses {word}; take it as a parameter")).collect()
 }
@@ -115,6 +137,9 @@ mod tests {
         assert_eq!(check_pure("hub", "let now = Instant::now();").len(), 1);
         let tests = "fn a() {}\n#[cfg(test)]\nmod tests { use std::thread; }";
         assert_eq!(check_pure("hub", tests), Faults::new());
+        let lock = "use std::sync::Mutex;";
+        assert_eq!(check_locks("crates/server/src/devices/once.rs", lock).len(), 1);
+        assert_eq!(check_locks("crates/server/src/server.rs", lock), Faults::new());
         assert_eq!(check_head("lib.rs", "hub", "#![deny(unsafe_code)]").len(), 1);
         assert_eq!(check_reasons("sys", "// SAFETY: fine\nunsafe { x() }"), Faults::new());
         assert_eq!(check_reasons("sys", "let a = 1;\nunsafe { x() }").len(), 1);

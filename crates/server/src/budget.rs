@@ -92,6 +92,7 @@ impl<I: Io> Shard<I> {
         if let Some(native) = self.native_of(socket, serial) {
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX / 2);
             native.under_way = native.under_way.saturating_sub(bytes);
+            self.touch(socket);
         }
     }
 

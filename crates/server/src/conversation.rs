@@ -353,6 +353,7 @@ impl<I: Io> Shard<I> {
     fn end_native(&mut self, socket: Socket) {
         if let Some(native) = self.native(socket) {
             native.is_closing = true;
+            self.inputs.wake(socket);
             self.close_soon(socket);
         }
     }
@@ -404,6 +405,7 @@ impl<I: Io> Shard<I> {
     }
 
     pub(crate) fn send_echo(&mut self, socket: Socket) {
+        self.touch(socket);
         let connection = self.connections.get_mut(socket.0 as usize);
         let Some(Connection { state: State::Echo(echo), .. }) = connection else { return };
         if echo.unsent.is_empty() {

@@ -291,6 +291,7 @@ impl<I: Io> Shard<I> {
 
     /// Sends what is there of an answer; after its end, goes on with the next request.
     pub(crate) fn send_answer(&mut self, socket: Socket) {
+        self.touch(socket);
         let connection = self.connections.get_mut(socket.0 as usize);
         let Some(Connection { state: State::Answering(answering), heard_at, .. }) = connection
         else {

@@ -110,6 +110,8 @@ const KEPT_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     serial: u32,
+    /// It has no turn before something happens that may let it go on.
+    is_parked: bool,
     /// The socket may hold more than was received.
     pub is_readable: bool,
     /// What the socket holds ends: no further event will tell.
@@ -132,17 +134,24 @@ impl Waiting {
     }
 }
 
-/// The connections whose input goes on in a later turn, each once, in the order in which they have their turns.
+/// The connections whose input goes on later. Those that have a turn stand in order, each once; those that cannot go on
+/// are parked, and looked at again only when something happened to them.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingInputs {
     order: VecDeque<(Socket, u32)>,
     all: HashMap<Socket, Waiting, RandomState>,
+    parked: usize,
 }
 
 impl WaitingInputs {
-    /// What is known of the input of the connection with this serial, which is to go on later.
+    /// What is known of the input of the connection with this serial, which has a turn later.
     pub(crate) fn add(&mut self, socket: Socket, serial: u32) -> &mut Waiting {
         let waiting = self.all.entry(socket).or_default();
+        if waiting.is_parked {
+            self.parked -= 1;
+            waiting.is_parked = false;
+            self.order.push_back((socket, waiting.serial));
+        }
         if waiting.serial != serial {
             *waiting = Waiting { serial, ..Waiting::default() };
             self.order.push_back((socket, serial));
@@ -160,9 +169,25 @@ impl WaitingInputs {
         }
     }
 
+    /// Puts back what was taken out and cannot go on before something happens to its connection.
+    pub(crate) fn park(&mut self, socket: Socket, waiting: Waiting) {
+        self.parked += 1;
+        self.all.insert(socket, Waiting { is_parked: true, ..waiting });
+    }
+
+    /// Lets a connection have a turn again, if it is parked.
+    pub(crate) fn wake(&mut self, socket: Socket) {
+        if self.parked == 0 {
+            return;
+        }
+        if let Some(waiting) = self.all.get(&socket).filter(|waiting| waiting.is_parked) {
+            self.add(socket, waiting.serial);
+        }
+    }
+
     /// Puts back what was taken out and cannot go on yet.
     pub(crate) fn put_back(&mut self, socket: Socket, waiting: Waiting) {
-        let Waiting { serial, is_readable, ends, commands, bytes } = waiting;
+        let Waiting { serial, is_readable, ends, commands, bytes, .. } = waiting;
         let known = self.add(socket, serial);
         known.is_readable |= is_readable;
         known.ends |= ends;
@@ -186,17 +211,24 @@ impl WaitingInputs {
 
     /// Forgets a connection that is gone.
     pub(crate) fn forget(&mut self, socket: Socket) {
-        self.all.remove(&socket);
+        if self.all.remove(&socket).is_some_and(|waiting| waiting.is_parked) {
+            self.parked -= 1;
+        }
     }
 
-    /// How many wait; some of them may be gone.
+    /// How many wait.
     pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// How many have a turn; some of them may be gone.
+    pub(crate) fn turns(&self) -> usize {
         self.order.len()
     }
 
-    /// The connections that wait.
-    pub(crate) fn sockets(&self) -> impl Iterator<Item = Socket> {
-        self.order.iter().map(|(socket, _)| *socket)
+    /// The connections that are parked.
+    pub(crate) fn parked(&self) -> impl Iterator<Item = Socket> {
+        self.all.iter().filter(|(_, waiting)| waiting.is_parked).map(|(socket, _)| *socket)
     }
 }
 
@@ -221,6 +253,33 @@ mod tests {
         inputs.add(Socket(7), 3);
         let (socket, waiting) = inputs.next().expect("the new one");
         assert_eq!((socket, waiting.serial, waiting.is_readable), (Socket(7), 3, false));
+        assert!(inputs.next().is_none());
+    }
+
+    #[test]
+    fn what_is_parked_has_a_turn_when_it_is_woken_and_not_before() {
+        let mut inputs = WaitingInputs::default();
+        for (socket, serial) in [(7, 1), (8, 2), (9, 3)] {
+            inputs.add(Socket(socket), serial).is_readable = true;
+            let (socket, waiting) = inputs.next().expect("one has a turn");
+            inputs.park(socket, waiting);
+        }
+        assert_eq!((inputs.len(), inputs.turns(), inputs.parked().count()), (3, 0, 3));
+        assert!(inputs.next().is_none());
+        inputs.wake(Socket(8));
+        inputs.wake(Socket(8));
+        inputs.add(Socket(9), 3).ends = true;
+        inputs.forget(Socket(7));
+        inputs.wake(Socket(7));
+        assert_eq!((inputs.len(), inputs.turns(), inputs.parked().count()), (2, 2, 0));
+        let (socket, waiting) = inputs.next().expect("the one that was woken");
+        assert_eq!((socket, waiting.is_readable, waiting.ends), (Socket(8), true, false));
+        let (socket, waiting) = inputs.next().expect("the one to which more happened");
+        assert_eq!((socket, waiting.is_readable, waiting.ends), (Socket(9), true, true));
+        inputs.park(socket, waiting);
+        // Another connection in its place owes nothing to it.
+        assert!(!inputs.add(Socket(9), 4).is_readable);
+        assert_eq!((inputs.parked().count(), inputs.next().map(|(_, it)| it.serial)), (0, Some(4)));
         assert!(inputs.next().is_none());
     }
 }

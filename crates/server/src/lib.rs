@@ -9,6 +9,7 @@ mod api;
 mod asker;
 mod budget;
 mod byte_queue;
+mod closing;
 pub mod config;
 mod connection;
 mod conversation;

@@ -196,7 +196,8 @@ impl<I: Io> Shard<I> {
                 let _ = answer.send(slow.map(|session| self.shown_slow(session)).collect());
             }
             Question::Sessions { after, limit, answer } => {
-                let _ = answer.send(self.sessions_after(after, limit));
+                let page = self.sessions_after(after, limit);
+                let _ = answer.send(page);
             }
             Question::Alive { answer } => {
                 let _ = answer.send(());

@@ -47,8 +47,8 @@ pub(crate) struct HandlingSessions {
     clients: HashMap<u32, Arc<str>, RandomState>,
     /// By connection and its serial; those that wait for none are not here.
     asked: HashMap<(u32, u32), usize, RandomState>,
-    /// Answers to a request to all that its asker took too slowly to be told.
-    untold: HashMap<(u32, u32, Option<CommandId>), u64, RandomState>,
+    /// Answers to a request to all that its asker took too slowly to be told, by connection.
+    untold: HashMap<(u32, u32), HashMap<Option<CommandId>, u64, RandomState>, RandomState>,
 }
 
 impl HandlingSessions {
@@ -61,6 +61,16 @@ impl HandlingSessions {
     /// What the session on a connection calls itself.
     pub(crate) fn client_on(&self, link: u32) -> Option<&str> {
         self.clients.get(&link).map(|client| &**client)
+    }
+
+    /// How many answers to a request were not told, which is forgotten with that.
+    fn take_untold(&mut self, connection: (u32, u32), id: Option<CommandId>) -> u64 {
+        let Some(of_connection) = self.untold.get_mut(&connection) else { return 0 };
+        let count = of_connection.remove(&id).unwrap_or(0);
+        if of_connection.is_empty() {
+            self.untold.remove(&connection);
+        }
+        count
     }
 
     fn has_outcome(&mut self, connection: (u32, u32)) {
@@ -157,7 +167,7 @@ impl<I: Io> Shard<I> {
     pub(crate) fn end_handling(&mut self, socket: Socket, serial: u32) {
         self.handling.clients.remove(&socket.0);
         self.handling.asked.remove(&(socket.0, serial));
-        self.handling.untold.retain(|(link, of, _), _| (*link, *of) != (socket.0, serial));
+        self.handling.untold.remove(&(socket.0, serial));
         if self.handling.all.remove(&socket.0).is_some() {
             let now = self.now.elapsed;
             self.requests_under_way.unregister(socket.0, serial, None, now);
@@ -312,8 +322,7 @@ impl<I: Io> Shard<I> {
                 RequestOutput::AnswersEnd { asker, count, missing } => {
                     if let Caller::Session { socket, serial, id } = asker {
                         self.handling.has_outcome((socket.0, serial));
-                        let untold = self.handling.untold.remove(&(socket.0, serial, id));
-                        let untold = untold.unwrap_or(0);
+                        let untold = self.handling.take_untold((socket.0, serial), id);
                         let (count, missing) = (count.saturating_sub(untold), missing + untold);
                         self.tell_caller(socket, serial, &Event::Responded { id, count, missing });
                     }
@@ -380,7 +389,8 @@ impl<I: Io> Shard<I> {
 
     /// Notes that one of the answers to a request to all is not told: the count at the end says that it is missing.
     fn note_untold(&mut self, socket: Socket, serial: u32, id: Option<CommandId>) {
-        *self.handling.untold.entry((socket.0, serial, id)).or_default() += 1;
+        let of_connection = self.handling.untold.entry((socket.0, serial)).or_default();
+        *of_connection.entry(id).or_default() += 1;
     }
 
     fn has_room_for_response(&mut self, socket: Socket, serial: u32, payload: &Payload) -> bool {

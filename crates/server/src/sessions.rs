@@ -22,7 +22,7 @@ impl<I: Io> Shard<I> {
     /// Sessions after a connection's number, in order of number, and after which to go on, if there may be more. Those that
     /// are polled come last.
     pub(crate) fn sessions_after(
-        &self,
+        &mut self,
         after: Option<u32>,
         limit: usize,
     ) -> (Vec<SeenSession>, Option<u32>) {
@@ -42,6 +42,7 @@ impl<I: Io> Shard<I> {
             if seen.len() == limit {
                 break;
             }
+            self.note_work(1);
             let socket = Socket(next);
             seen.extend(self.open_connection(socket).and_then(|open| self.seen(socket, open)));
             next += 1;

@@ -25,8 +25,9 @@ use crate::access::Access;
 use crate::addresses::Counted;
 use crate::budget::Subscribing;
 use crate::byte_queue::ByteQueue;
+use crate::closing::ClosingConnections;
 use crate::config::Config;
-use crate::connection::{Connection, Native, State};
+use crate::connection::{Connection, State};
 use crate::devices::{AllStatistics, Applications, SessionDevices};
 use crate::encoder::NativeEncoder;
 use crate::history::PendingRead;
@@ -65,7 +66,7 @@ pub struct Shard<I> {
     /// Connections about HTTP, and some that were: the sweep drops those that became sessions.
     pub(crate) requests: Vec<(Socket, u32)>,
     /// Connections to be closed once they took what waits for them, or when the time is up.
-    pub(crate) closing: Vec<Closing>,
+    pub(crate) closing: ClosingConnections,
     pub(crate) pending: Slab<PendingPublish>,
     pub(crate) reads: Slab<PendingRead>,
     /// Pages that sessions of this shard wait for.
@@ -116,14 +117,6 @@ pub struct Shard<I> {
     pub(crate) http_requests: u64,
 }
 
-/// A connection that we are closing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Closing {
-    pub socket: Socket,
-    pub serial: u32,
-    pub until: Duration,
-}
-
 /// What a shard is made of.
 pub struct ShardParts<I> {
     /// Its sockets.
@@ -169,8 +162,6 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 const READS_IN_A_ROW: usize = 4;
 /// Sends before the shard looks for received bytes again: about a millisecond.
 const SENDS_PER_TURN: usize = 256;
-/// How long a connection that we close may take to receive the reason.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The disk's backbone, and its topics in the hub, as they were found.
 fn open_disk(
@@ -194,6 +185,8 @@ fn open_disk(
 pub(crate) struct Wire<'a, I> {
     io: &'a mut I,
     memory: &'a Memory,
+    inputs: &'a mut WaitingInputs,
+    closing: &'a mut ClosingConnections,
     polled: &'a mut Slab<Connection>,
     poll_bytes_max: usize,
     /// Polled sessions that were told something.
@@ -210,6 +203,8 @@ impl<I> Wire<'_, I> {
 
 impl<I: Io> Outlet for Wire<'_, I> {
     fn send(&mut self, link: u32, bytes: &[u8]) -> hub::Sent {
+        self.inputs.wake(Socket(link));
+        self.closing.touch(Socket(link));
         if let Some(index) = poll::polled_index(Socket(link)) {
             let polled = self.polled.get_mut(index);
             let sent = poll::take(polled, bytes, self.poll_bytes_max, self.memory);
@@ -277,7 +272,7 @@ impl<I: Io> Shard<I> {
             inbounds: Inbounds::default(),
             half_closed: HashSet::default(),
             requests: Vec::new(),
-            closing: Vec::new(),
+            closing: ClosingConnections::default(),
             pending: Slab::new(),
             reads: Slab::new(),
             pages_under_way: Vec::new(),
@@ -342,7 +337,7 @@ impl<I: Io> Shard<I> {
         self.counters.turns += 1;
         self.begin_turn();
         // What waited goes before what is new, which may have to wait in its turn.
-        for _ in 0..self.inputs.len() {
+        for _ in 0..self.inputs.turns() {
             if self.has_worked_enough() {
                 break;
             }
@@ -363,6 +358,9 @@ impl<I: Io> Shard<I> {
         self.heed_positions();
         self.send_mail();
         let has_more = self.flush();
+        while let Some(link) = self.hub.poll_granted() {
+            self.inputs.wake(Socket(link));
+        }
         self.relieve_memory();
         self.fetch_pages();
         while let Some((link, refusal)) = self.hub.poll_closing() {
@@ -379,11 +377,19 @@ impl<I: Io> Shard<I> {
             || self.hub.is_shedding()
             || self.hub.is_renewing()
             || self.hub.has_lapped_followers();
-        let due = [self.hub.due_at(), self.requests_under_way.due_at()].into_iter().flatten().min();
+        let due = [self.hub.due_at(), self.requests_under_way.due_at(), self.closing.due_at()]
+            .into_iter()
+            .flatten()
+            .min();
         let due = due.map(|at| at.saturating_sub(now.elapsed));
         let idle = due.map_or(IDLE, |due| due.min(IDLE));
-        let has_work = has_more || self.has_leavings || self.has_input_to_go_on();
-        match (has_work, must_retry || !self.closing.is_empty()) {
+        debug_assert!(
+            !self.inputs.parked().any(|socket| self.may_go_on(socket)),
+            "what may go on has a turn"
+        );
+        let has_input = self.inputs.turns() > 0 || self.closing.is_touched();
+        let has_work = has_more || self.has_leavings || has_input;
+        match (has_work, must_retry) {
             (true, _) => Some(Duration::ZERO),
             (false, true) => Some(idle.min(RETRY)),
             (false, false) => Some(idle),
@@ -505,7 +511,7 @@ impl<I: Io> Shard<I> {
         if !self.may_go_on(socket) {
             return match ends && self.is_left(socket) {
                 true => self.drop_connection(socket),
-                false => self.inputs.put_back(socket, waiting),
+                false => self.inputs.park(socket, waiting),
             };
         }
         self.take_requests(socket);
@@ -539,6 +545,7 @@ impl<I: Io> Shard<I> {
             Some(State::Native(_)) => self.handle_native(socket, bytes),
             Some(State::Echo(_)) => self.handle_echo(socket, bytes),
             Some(State::DeviceSocket(_)) => self.handle_device_socket(socket, bytes),
+            Some(State::Device(_)) => self.handle_device(socket, bytes),
             _ => bytes.len(),
         };
         self.note_bytes(taken);
@@ -577,8 +584,10 @@ impl<I: Io> Shard<I> {
         early.len() < self.config.limits.head_bytes_max
     }
 
-    fn has_input_to_go_on(&self) -> bool {
-        self.inputs.sockets().any(|socket| self.may_go_on(socket))
+    /// Hears that something happened to a connection by which its input may go on, or its closing.
+    pub(crate) fn touch(&mut self, socket: Socket) {
+        self.inputs.wake(socket);
+        self.closing.touch(socket);
     }
 
     pub(crate) fn handle_bytes(&mut self, socket: Socket, bytes: &mut [u8]) {
@@ -602,7 +611,8 @@ impl<I: Io> Shard<I> {
             }
             State::Device(_) => {
                 connection.heard_at = now;
-                self.handle_device(socket, bytes);
+                let taken = self.handle_messages(socket, bytes);
+                self.keep_bytes(socket, &bytes[taken..]);
             }
             // Nothing is asked on a connection whose answer goes on.
             State::Stream(_) | State::Polled(_) => {}
@@ -634,6 +644,7 @@ impl<I: Io> Shard<I> {
         };
         let Some(connection) = connection else { return };
         self.inputs.forget(socket);
+        self.closing.forget(socket);
         self.subscribing.forget(socket);
         self.inbounds.take(socket);
         self.half_closed.remove(&socket);
@@ -672,6 +683,8 @@ impl<I: Io> Shard<I> {
         let wire = Wire {
             io: &mut self.io,
             memory: &self.memory,
+            inputs: &mut self.inputs,
+            closing: &mut self.closing,
             polled: &mut self.polled,
             poll_bytes_max: self.config.limits.poll_bytes_max,
             told: Vec::new(),
@@ -801,40 +814,6 @@ impl<I: Io> Shard<I> {
         if now != self.swept_at {
             self.swept_at = now;
             self.sweep(now);
-        }
-    }
-
-    /// Lets a connection go once it took what waits for it.
-    pub(crate) fn close_soon(&mut self, socket: Socket) {
-        let until = self.now.elapsed + CLOSE_PATIENCE;
-        if let Some(connection) = self.connection(socket) {
-            let serial = connection.serial;
-            self.closing.push(Closing { socket, serial, until });
-        }
-    }
-
-    fn finish_closing(&mut self) {
-        for closing in std::mem::take(&mut self.closing) {
-            let Closing { socket, serial, until } = closing;
-            let connection = self.open_connection(socket);
-            let Some(connection) = connection.filter(|open| open.serial == serial) else {
-                continue;
-            };
-            let is_done = match &connection.state {
-                State::Native(Native { session, .. }) => self.hub.answers_bytes(*session) == 0,
-                State::Stream(stream) => self.hub.answers_bytes(stream.native.session) == 0,
-                State::Polled(polled) => self.hub.answers_bytes(polled.native.session) == 0,
-                State::Echo(echo) => echo.unsent.is_empty(),
-                State::Device(attached) => attached.unsent.is_empty(),
-                State::DeviceSocket(open) => open.unsent.is_empty(),
-                State::Answering(answering) => answering.unsent.is_empty() && answering.is_whole,
-                State::Head(_) | State::Body(_) => true,
-            };
-            if is_done || self.now.elapsed >= until {
-                self.drop_connection(socket);
-            } else {
-                self.closing.push(closing);
-            }
         }
     }
 

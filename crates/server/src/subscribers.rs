@@ -4,6 +4,7 @@
 //! `$subscribers/PRINCIPAL/NAME`: a JSON object, topic to position. The topic's home merges what is
 //! acknowledged into it; a later position of the same epoch wins.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use backbone::Ticket;
@@ -39,6 +40,8 @@ pub(crate) struct Subscribers {
     waiting: Slab<Waiting>,
     /// What those sessions asked for since, by connection and serial: it is carried out in order.
     behind: HashMap<(u32, u32), Behind, RandomState>,
+    /// Subscribes in `waiting` that have such, and commands behind them.
+    changes: usize,
 }
 
 /// A command that changes what a session is subscribed to.
@@ -71,12 +74,14 @@ struct Behind {
 impl Subscribers {
     /// Forgets what a session asked for that is gone.
     pub(crate) fn forget(&mut self, socket: Socket, serial: u32) {
-        self.behind.remove(&(socket.0, serial));
+        if let Some(behind) = self.behind.remove(&(socket.0, serial)) {
+            self.changes -= 1 + behind.changes.len();
+        }
     }
 
     /// Commands that wait.
     pub(crate) fn changes_waiting(&self) -> usize {
-        self.behind.values().map(|behind| 1 + behind.changes.len()).sum()
+        self.changes
     }
 }
 
@@ -185,6 +190,7 @@ impl<I: Io> Shard<I> {
         }
         behind.len += change.len();
         behind.changes.push_back((id, change));
+        self.subscribers.changes += 1;
         Ok(())
     }
 
@@ -210,6 +216,7 @@ impl<I: Io> Shard<I> {
     fn carry_out_behind(&mut self, socket: Socket, serial: u32) {
         let name = (socket.0, serial);
         let Some(mut behind) = self.subscribers.behind.remove(&name) else { return };
+        self.subscribers.changes -= 1 + behind.changes.len();
         while let Some((id, change)) = behind.changes.pop_front() {
             behind.len -= change.len();
             if let Err(refusal) = self.change_now(socket, id, change) {
@@ -217,6 +224,7 @@ impl<I: Io> Shard<I> {
                 self.tell_caller(socket, serial, &Event::Refused { id, refusal });
             }
             if let Some(again) = self.subscribers.behind.get_mut(&name) {
+                self.subscribers.changes += behind.changes.len();
                 *again = behind;
                 return;
             }
@@ -247,7 +255,10 @@ impl<I: Io> Shard<I> {
         }
         let serial = self.connection(socket).map_or(0, |open| open.serial);
         let slot = self.subscribers.waiting.insert(Waiting { socket, serial, id, wanted });
-        self.subscribers.behind.entry((socket.0, serial)).or_default();
+        if let Entry::Vacant(place) = self.subscribers.behind.entry((socket.0, serial)) {
+            place.insert(Behind::default());
+            self.subscribers.changes += 1;
+        }
         let from = self.index;
         self.mail_to(home, ShardMail::ReadPositions { from, slot, topic });
         Ok(())

@@ -531,6 +531,87 @@ fn commands_that_come_together_share_the_steps_of_a_turn_with_others() {
     }
 }
 
+/// Lets the node do what it has to do, until it does nothing more.
+fn settle(node: &mut Node) {
+    let mut work = 0;
+    for _ in 0..1_000 {
+        node.turns(10);
+        let before = std::mem::replace(&mut work, node.counters().work);
+        if work - before <= 16 * node.mailboxes.len() as u64 {
+            return;
+        }
+    }
+    panic!("it comes to no rest");
+}
+
+/// Steps that it takes to answer fifty pings, each in a turn of its own.
+fn steps_of_pings(node: &mut Node) -> u64 {
+    let session = Session::open(node, Carriage::Frames);
+    node.turns(4);
+    let before = node.counters().work;
+    for _ in 0..50 {
+        session.say(node, &[r#"{"type":"ping"}"#.into()]);
+        node.turn();
+        assert!(session.read(node, 0).contains("pong"));
+    }
+    node.counters().work - before
+}
+
+#[test]
+fn those_who_wait_cost_nothing_while_nothing_happens_to_them() {
+    let row = r#"{"id":N,"type":"history","topic":"a"}"#;
+    let steps = |carriage, waiting: usize| {
+        let mut node = node_with_content(1);
+        let sessions: Vec<Session> =
+            (0..waiting).map(|_| Session::open(&mut node, carriage)).collect();
+        for session in &sessions {
+            session.say(&mut node, &commands_of(row, 4));
+        }
+        settle(&mut node);
+        assert_eq!(node.counters().inputs_waiting, waiting as u64, "their answers are not taken");
+        let steps = steps_of_pings(&mut node);
+        let told: usize = sessions[0].read(&mut node, 1).len();
+        for _ in 0..2_000 {
+            sessions.iter().for_each(|session| drop(node.receive(session.link)));
+            node.turn();
+        }
+        let left = node.counters().inputs_waiting;
+        assert!(told > 0 && (left == 0 || carriage == Carriage::Poll), "{carriage:?}: {left} left");
+        steps
+    };
+    for carriage in CARRIAGES {
+        let [once, twice] = [100, 200].map(|waiting| steps(carriage, waiting));
+        assert!(twice <= once + 50, "{carriage:?}: {once} steps beside 100, {twice} beside 200");
+    }
+}
+
+#[test]
+fn those_who_are_being_closed_cost_nothing_while_nothing_happens_to_them() {
+    let steps = |closing: usize| {
+        let mut node = node_with_content(1);
+        let sessions: Vec<Session> =
+            (0..closing).map(|_| Session::open(&mut node, Carriage::Frames)).collect();
+        for session in &sessions {
+            session.say(&mut node, &commands_of(r#"{"id":N,"type":"history","topic":"a"}"#, 1));
+            session.say(&mut node, &[r#"{"type":"close"}"#.into()]);
+        }
+        settle(&mut node);
+        let steps = steps_of_pings(&mut node);
+        // One takes what waits for it, the others do not.
+        for _ in 0..300 {
+            node.receive(sessions[0].link);
+            node.turn();
+        }
+        let is_held = |node: &Node| sessions.iter().filter(|it| node.is_held(it.link)).count();
+        assert_eq!(is_held(&node), closing - 1);
+        node.pass(Duration::from_secs(6));
+        assert_eq!(is_held(&node), 0);
+        steps
+    };
+    let [once, twice] = [100, 200].map(steps);
+    assert!(twice <= once + 50, "{once} steps beside 100, {twice} beside 200");
+}
+
 #[test]
 fn a_key_for_one_websocket_is_used_up_also_where_the_clock_is_set_back() {
     let config = "[[applications]]\nid = \"meters\"\n\
@@ -559,6 +640,43 @@ fn a_key_for_one_websocket_is_used_up_also_where_the_clock_is_set_back() {
     node.clocks.skew -= Duration::from_secs(300);
     let again = ask(&mut node, &open);
     assert!(again.starts_with("HTTP/1.1 401 "), "{again}");
+}
+
+#[test]
+fn a_proof_is_used_up_also_where_the_clock_is_set_back_and_forth() {
+    const KEY: &str = "application-key-0123";
+    let config = format!(
+        "[[applications]]\nid = \"meters\"\n\
+         [[applications.keys]]\nid = \"k1\"\nkey = \"{KEY}\"\nroles = [\"application\"]\n"
+    );
+    let mut node = Node::start(1, &config);
+    node.clocks.skew = Duration::from_secs(1_000_000);
+    let ask = |node: &mut Node, line: &str| {
+        let link = node.connect();
+        let request = format!("{line}\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+        node.send(link, request.as_bytes());
+        node.turns(5);
+        node.receive(link)
+    };
+    let answer = ask(&mut node, "GET /v1/devices/challenge HTTP/1.1");
+    let challenge = answer.split("\"challenge\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    let challenge = challenge.unwrap_or_else(|| panic!("no challenge in {answer}"));
+    let mut mac = <hmac::Hmac<sha2::Sha256> as hmac::Mac>::new_from_slice(KEY.as_bytes())
+        .expect("any length");
+    hmac::Mac::update(&mut mac, format!("{challenge}\nmeters/d1").as_bytes());
+    let mac = hmac::Mac::finalize(mac).into_bytes();
+    let mac: String = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+    let proof = format!(
+        "POST /v1/devices/d1/key?application=meters HTTP/1.1\r\n\
+         Authorization: Tidegate-HMAC key=\"k1\", challenge=\"{challenge}\", mac=\"{mac}\""
+    );
+    let first = ask(&mut node, &proof);
+    assert!(first.starts_with("HTTP/1.1 200 "), "it is good once: {first}");
+    for skew in [1_000_000 - 300, 1_000_000, 1_000_000 - 3_000, 1_000_000 + 30] {
+        node.clocks.skew = Duration::from_secs(skew);
+        let again = ask(&mut node, &proof);
+        assert!(again.starts_with("HTTP/1.1 401 "), "at {skew}: {again}");
+    }
 }
 
 /// What shard 0 counted, asked without a turn of another shard.

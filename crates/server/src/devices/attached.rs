@@ -16,6 +16,7 @@ use crate::byte_queue::ByteQueue;
 use crate::connection::State;
 use crate::requests::payload_of;
 use crate::shard::Shard;
+use crate::turn_budget::STEPS_OF_A_COMMAND;
 
 /// A device that was silent for this many tenths of its heartbeat is gone.
 const SILENCE_TENTHS: u32 = 25;
@@ -91,6 +92,7 @@ impl<I: Io> Shard<I> {
 
     /// Sends what waits for a device.
     pub(crate) fn send_device(&mut self, socket: Socket) {
+        self.touch(socket);
         let connection = self.connections.get_mut(socket.0 as usize);
         let Some(State::Device(attached)) = connection.map(|open| &mut open.state) else { return };
         if attached.unsent.is_empty() {
@@ -102,18 +104,21 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    /// Takes bytes from a device.
-    pub(crate) fn handle_device(&mut self, socket: Socket, bytes: &[u8]) {
+    /// Takes bytes from a device, as far as the turn allows; answers how many.
+    pub(crate) fn handle_device(&mut self, socket: Socket, bytes: &[u8]) -> usize {
         // The kind and number of an answer stand before its payload.
         const HEAD_BYTES: usize = 5;
         let bytes_max = self.config.limits.payload_bytes_max + HEAD_BYTES;
         let mut input = bytes;
-        while let Some(attached) = self.attached(socket).filter(|it| !it.is_closing) {
+        while !self.has_worked_enough() {
+            let attached = self.attached(socket).filter(|it| !it.is_closing);
+            let Some(attached) = attached else { return bytes.len() };
             let application = attached.application;
             match attached.reader.poll(&mut input, bytes_max) {
-                Ok(None) => return,
-                Ok(Some(Said::End)) => return self.end_attachment(socket),
+                Ok(None) => return bytes.len(),
+                Ok(Some(Said::End)) => self.end_attachment(socket),
                 Ok(Some(Said::Message(message))) => {
+                    self.note_work(STEPS_OF_A_COMMAND);
                     self.statistics.of(application).counters.bytes_up += message.len() as u64;
                     match decode(&message) {
                         Ok(says) => self.hear_device(socket, &says),
@@ -123,6 +128,7 @@ impl<I: Io> Shard<I> {
                 Err(refusal) => self.close_device(socket, &refusal),
             }
         }
+        bytes.len() - input.len()
     }
 
     fn hear_device(&mut self, socket: Socket, says: &DeviceSays<'_>) {

@@ -35,6 +35,7 @@ impl<I: Io> Shard<I> {
                 Gathered::Devices { application, after, limit, found } => {
                     // One more tells whether there are more.
                     let own = self.devices.list(application, after, *limit + 1).into_iter();
+                    self.note_work(own.len() as u64);
                     found.extend(own.map(|(name, device)| (name, device.since)));
                 }
                 Gathered::Statistics { application, total, .. } => {

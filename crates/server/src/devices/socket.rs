@@ -273,6 +273,7 @@ impl<I: Io> Shard<I> {
 
     /// Sends what waits for such a WebSocket.
     pub(crate) fn send_device_socket(&mut self, socket: Socket) {
+        self.touch(socket);
         let connection = self.connections.get_mut(socket.0 as usize);
         let Some(Connection { state: State::DeviceSocket(open), .. }) = connection else { return };
         if open.unsent.is_empty() {
