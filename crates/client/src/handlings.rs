@@ -233,3 +233,34 @@ impl Handlings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{Capacity, Handle, Limits, Selector};
+
+    use super::*;
+
+    fn selector(text: &str) -> Selector {
+        Selector::parse(text, &Limits::default()).expect("valid")
+    }
+
+    #[test]
+    fn a_request_for_a_handling_that_was_just_ended_is_passed_on_not_declined() {
+        let mut handlings = Handlings::new(7);
+        let handle = |text: &str| {
+            let capacity = Capacity { concurrency: 1, payload_bytes_max: None };
+            Handle { selectors: vec![selector(text)], capacity }
+        };
+        let ended = handlings.add(Wanted::Topics(handle("orders/#")));
+        handlings.add(Wanted::Topics(handle("bills/#")));
+        handlings.handle_connected();
+        assert!(handlings.remove(ended));
+        while handlings.poll_command(CommandId(1)).is_some() {}
+        let topic = |text: &str| selector(text).to_topic().expect("a name");
+        assert_eq!(handlings.handle_request(7, &topic("orders/new")), None);
+        let said = handlings.poll_command(CommandId(2));
+        let passed_on = Respond { request: 7, result: Err(Unanswered::NotHandled) };
+        assert_eq!(said, Some(Command::Respond(passed_on)));
+        assert!(handlings.handle_request(8, &topic("bills/new")).is_some());
+    }
+}

@@ -222,6 +222,20 @@ def _refusing(wire: Wire, code: int) -> Any:
     return refuse_once
 
 
+async def test_a_request_for_a_handler_that_was_just_ended_is_passed_on_not_declined() -> None:
+    async with Wires() as wires:
+        ended = wires.client.handle("orders/#", lambda request: 1)
+        other = wires.client.handle("bills/#", lambda request: 2)
+        await ended.ready()
+        await other.ready()
+        ended.unhandle()
+        wires.wire.ask(7)
+        wires.wire.ask(8, topic="bills/new")
+        told = {each["request"]: each for each in await wires.wire.next_of("respond", count=2)}
+        assert told[7]["code"] == 4107 and "error" in told[7], told
+        assert told[8]["data"] == 2, told
+
+
 async def test_a_request_and_its_answer() -> None:
     async with Wires() as wires:
         asking = asyncio.ensure_future(

@@ -181,6 +181,22 @@ test("after a break it is registered again; what was open is not answered, and i
   expect(held.sent.filter(({ type }) => type === "respond")).toEqual([]);
 });
 
+test("a request for a handler that was just ended is passed on, not declined", async () => {
+  const held = new Held();
+  const handler = held.services.handle("a", () => 1);
+  held.services.handle("b", () => 2);
+  await held.asked("handle", 2);
+  handler.end();
+  held.hear({ type: "request", request: 7, topic: "a", timeout_ms: 99, from: "s", data: 0 });
+  held.hear({ type: "request", request: 8, topic: "b", timeout_ms: 99, from: "s", data: 0 });
+  await held.asked("respond", 2);
+  const answers = held.sent.filter(({ type }) => type === "respond");
+  expect(answers).toEqual([
+    { type: "respond", request: 7, error: expect.any(String), code: 4107 },
+    expect.objectContaining({ request: 8, data: 2 }),
+  ]);
+});
+
 test("a handler that is refused ends, and somebody is told", async () => {
   const held = new Held();
   const errors: unknown[] = [];
