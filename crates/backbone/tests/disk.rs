@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use model::{
-    AckLevel, Draft, Epoch, Limits, Moment, Payload, PayloadKind, Position, Publication, Sequence,
-    TopicName,
+    AckLevel, Draft, Epoch, HistoryStart, Limits, Moment, Payload, PayloadKind, Position,
+    Publication, Sequence, TopicName,
 };
 use tidegate_backbone::{
     Backbone, BackboneEvent, Deliver, DiskBackbone, Log, LogStore, Opened, ReadWanted, Retention,
@@ -415,6 +415,32 @@ fn a_shard_that_takes_nothing_stops_no_other() {
     }
     drop((shards, log));
     join(threads);
+}
+
+#[test]
+fn a_page_backwards_is_none_that_another_reader_had_forwards() {
+    let folder = Folder::new();
+    let mut disk = Disk::open(&folder.0);
+    (0..20).for_each(|number| drop(disk.publish("a", &format!("{number:04}"))));
+    // What is kept of them ends where that reader's room did.
+    assert_eq!(sequences(&disk.read("a", 0, 5)), [1, 2, 3, 4, 5]);
+    assert_eq!(sequences(&disk.read("a", 5, 3)), [6, 7, 8]);
+    let head = Sequence::new(20).expect("small");
+    let mut read = |start, bytes_max| {
+        let wanted = ReadWanted { bytes_max, ..ReadWanted::of_history(start, 500, head) };
+        disk.backbone.read(Ticket(9), &topic("a"), wanted);
+        match disk.mail.recv_timeout(Duration::from_secs(10)) {
+            Ok(StoreMail::Read { ticket: 9, publications, .. }) => sequences(&publications),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(read(HistoryStart::Last(500), 1 << 20), Vec::from_iter(1..=20));
+    // Eight bytes of each as it is told: three fill the page.
+    let newest = read(HistoryStart::Last(500), 17);
+    assert_eq!(newest.last(), Some(&20), "{newest:?}");
+    let before = HistoryStart::Before(Sequence::new(newest[0]).expect("small"));
+    let next = read(before, 17);
+    assert_eq!(next.last(), Some(&(newest[0] - 1)), "nothing between them is left out: {next:?}");
 }
 
 #[test]
