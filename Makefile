@@ -1,7 +1,7 @@
 # The two commands of the README, and a few for those who work on Tidegate.
 CARGO ?= cargo
 
-.PHONY: run test test-long check fuzz
+.PHONY: run test test-long dist check fuzz
 
 run: ## Builds everything and starts a server with a live feed.
 	$(CARGO) build --release --package tidegate
@@ -16,12 +16,16 @@ test: ## Installs what the tests need and runs all of them.
 	./sdk/python/test
 	$(CARGO) test --profile ci --package tidegate-client --test conformance
 
-test-long: ## Each SDK against the real server at random, ten minutes each, each prints its seed; ten thousand simulated nodes.
+test-long: dist ## Installs and runs what `make dist` made; each SDK against the real server at random, ten minutes each, each prints its seed; ten thousand simulated nodes.
+	./packaging/test
 	$(CARGO) build --profile ci --package tidegate
 	$(CARGO) test --profile ci --package tidegate-client --test long
 	cd sdk/python && ./test --collect-only > /dev/null && .venv/bin/python tests/long/blackbox.py
 	cd sdk/typescript && npm ci --no-audit --no-fund --silent && npx vitest run --config vitest.long.config.ts
 	$(CARGO) xtask sim --seeds 10000
+
+dist: ## Makes everything that can be installed, in dist/ (docs/install.md).
+	./packaging/dist
 
 check: ## What a machine can check: format, lints, floors, licences, links.
 	$(CARGO) xtask check
