@@ -58,7 +58,9 @@ impl Backbone for MemoryBackbone {
             self.events.push_back(BackboneEvent::Repeated { ticket, topic, position });
             return;
         }
-        if let Err(refusal) = check_expected(&draft, &self.head_of(&draft.topic)) {
+        if draft.expected.is_some()
+            && let Err(refusal) = check_expected(&draft, &self.head_of(&draft.topic))
+        {
             self.events.push_back(BackboneEvent::NotKept { ticket, refusal });
             return;
         }

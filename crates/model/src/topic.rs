@@ -68,17 +68,25 @@ pub(crate) fn check_levels(text: &str, limits: &Limits) -> Result<(), TopicNameE
             bytes_max: limits.topic_bytes_max,
         });
     }
-    let mut levels = 0;
-    let mut at = 0;
-    for level in text.split('/') {
-        if level.is_empty() {
-            return Err(TopicNameError::EmptyLevel { text: text.into(), at });
+    let (mut levels, mut before, mut has_others) = (1, b'/', false);
+    for (at, &byte) in text.as_bytes().iter().enumerate() {
+        if byte == b'/' {
+            if before == b'/' {
+                return Err(TopicNameError::EmptyLevel { text: text.into(), at });
+            }
+            levels += 1;
         }
-        levels += 1;
-        at += level.len() + 1;
+        has_others |= !(b' '..=b'~').contains(&byte);
+        before = byte;
+    }
+    if before == b'/' {
+        return Err(TopicNameError::EmptyLevel { text: text.into(), at: text.len() });
     }
     if levels > limits.topic_levels_max {
         return Err(TopicNameError::TooDeep { levels, levels_max: limits.topic_levels_max });
+    }
+    if !has_others {
+        return Ok(());
     }
     match text.char_indices().find(|(_, character)| character.is_control()) {
         Some((at, _)) => Err(TopicNameError::ControlCharacter { at }),

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use model::Features;
 use serde::{Deserialize, Serialize};
@@ -122,6 +123,14 @@ pub(super) struct WireFeatures(pub Features);
 
 impl Serialize for WireFeatures {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        /// Every session is told these in its `welcome`.
+        static ALL: LazyLock<Box<RawValue>> = LazyLock::new(|| {
+            let names: Vec<&str> = Features::ALL.names().collect();
+            serde_json::value::to_raw_value(&names).expect("names can be written as JSON")
+        });
+        if self.0 == Features::ALL {
+            return ALL.serialize(serializer);
+        }
         serializer.collect_seq(self.0.names())
     }
 }

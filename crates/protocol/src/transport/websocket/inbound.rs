@@ -58,6 +58,11 @@ impl<'b> Unread<'b> {
         self.taken
     }
 
+    /// Whether all of them were taken.
+    pub fn is_empty(&self) -> bool {
+        self.taken == self.bytes.len()
+    }
+
     fn rest(&self) -> &[u8] {
         &self.bytes[self.taken..]
     }

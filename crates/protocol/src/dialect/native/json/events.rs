@@ -19,14 +19,16 @@ pub fn append_event(event: &Event, out: &mut Vec<u8>) {
     serde_json::to_writer(out, &wire).expect("an event can be written as JSON");
 }
 
+fn texts(selectors: &[Selector]) -> Vec<Cow<'_, str>> {
+    selectors.iter().map(|selector| selector.as_str().into()).collect()
+}
+
 fn wire_event(event: &Event) -> WireEvent<'_> {
     let of = |id: &Option<CommandId>| WireEvent {
         kind: event.name().into(),
         id: id.map(|id| id.0),
         ..WireEvent::default()
     };
-    let texts =
-        |selectors: &'_ [Selector]| selectors.iter().map(|s| s.to_string().into()).collect();
     match event {
         Event::Welcome {
             id,
