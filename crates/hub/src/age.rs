@@ -16,8 +16,8 @@ impl<E: Encoder> Hub<E> {
     /// Sets a timer for when the oldest that is kept of a topic will be too old, unless one is set.
     pub(crate) fn watch_age(&mut self, index: TopicIndex, now: Moment) {
         let Some(topic) = self.topics.get_mut(index) else { return };
-        let policy = self.settings.policy(topic.policy);
         let Some(history) = topic.history.as_deref_mut().filter(|it| !it.is_timed) else { return };
+        let policy = self.settings.policy(topic.policy);
         let Some(goes_ms) = history.oldest_goes_ms(policy) else { return };
         history.is_timed = true;
         let wait = Duration::from_millis(goes_ms.saturating_sub(now.unix_ms));

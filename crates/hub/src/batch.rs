@@ -74,15 +74,19 @@ pub(crate) struct Taken {
 
 impl Taken {
     pub(crate) fn of<S>(marks: &[Mark<S>]) -> Self {
-        let count = |what| marks.iter().filter(|mark| mark.what == what).count() as u64;
-        Self {
-            publications: count(Marked::Publication),
-            in_pieces: count(Marked::FirstPiece),
-            deltas: count(Marked::Delta),
-            replaced: count(Marked::Replaced),
-            filtered: count(Marked::Filtered),
-            gaps: count(Marked::Gap),
+        let mut taken = Self::default();
+        for mark in marks {
+            match mark.what {
+                Marked::Publication => taken.publications += 1,
+                Marked::FirstPiece => taken.in_pieces += 1,
+                Marked::Delta => taken.deltas += 1,
+                Marked::Replaced => taken.replaced += 1,
+                Marked::Filtered => taken.filtered += 1,
+                Marked::Gap => taken.gaps += 1,
+                Marked::Skipped(_) | Marked::Other => {}
+            }
         }
+        taken
     }
 
     /// Publications, as deltas or whole.
@@ -94,11 +98,16 @@ impl Taken {
 impl Counters {
     /// Counts what one session took.
     pub(crate) fn add(&mut self, taken: Taken) {
-        self.delivered += taken.publications();
-        self.deltas += taken.deltas;
-        self.conflated += taken.replaced;
-        self.filtered += taken.filtered;
-        self.gaps += taken.gaps;
+        self.add_times(taken, 1);
+    }
+
+    /// Counts what so many sessions took, each the same.
+    pub(crate) fn add_times(&mut self, taken: Taken, sessions: u64) {
+        self.delivered += taken.publications() * sessions;
+        self.deltas += taken.deltas * sessions;
+        self.conflated += taken.replaced * sessions;
+        self.filtered += taken.filtered * sessions;
+        self.gaps += taken.gaps * sessions;
     }
 }
 

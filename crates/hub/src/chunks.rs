@@ -11,7 +11,7 @@ pub struct Chunks<T> {
 }
 
 /// Entries in a chunk, a power of two.
-const CHUNK: usize = 512;
+pub(crate) const CHUNK: usize = 512;
 
 impl<T> Default for Chunks<T> {
     fn default() -> Self {

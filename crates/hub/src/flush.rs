@@ -24,21 +24,20 @@ use crate::session::{LargeRest, Session};
 use crate::timers::Timer;
 use crate::transfer::Transfer;
 use crate::verdict::Verdict;
-use crate::work::{Telling, Work, WorkIndex};
+use crate::work::{Batch, Telling, Work, WorkIndex};
 
 /// The state of sending on one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Flush {
-    pub works: SlotMap<Work>,
-    spare: Vec<Work>,
+    /// Boxed: they come and go with each batch, and are not moved about then.
+    pub works: SlotMap<Box<Work>>,
+    spare: Vec<Box<Work>>,
     /// Works with pending deliveries and no batch being sent.
     dirty: Vec<WorkIndex>,
     /// Works whose batch is being sent.
     active: VecDeque<WorkIndex>,
     /// Sessions to be served one by one.
     queue: VecDeque<SessionIndex>,
-    /// When the oldest publication of each batch that was finished since they were taken was kept; of some of them.
-    finished: Vec<u64>,
     made: MadeRecords,
     pub made_deltas: MadeDeltas,
     pub scratch: Vec<u8>,
@@ -65,7 +64,7 @@ impl Flush {
 
     /// Opens the work of an audience whose members have everything up to `since`.
     pub(crate) fn open_work(&mut self, audience: AudienceIndex, since: u64) -> WorkIndex {
-        let mut work = self.spare.pop().unwrap_or_else(Work::empty);
+        let mut work = self.spare.pop().unwrap_or_else(|| Box::new(Work::empty()));
         (work.audience, work.since, work.through) = (audience, since, since);
         work.is_listed = true;
         let index = WorkIndex(self.works.insert(work));
@@ -239,9 +238,13 @@ impl<E: Encoder> Hub<E> {
             work.through = newest;
             (work.visited, work.end) = (0, members);
             work.is_active = true;
-            let joiners = std::mem::take(&mut work.joiners);
+            // Making an empty table is not for nothing either.
+            let joiners = match work.joiners.is_empty() {
+                true => None,
+                false => Some(std::mem::take(&mut work.joiners)),
+            };
             self.flush.active.push_back(index);
-            for joiner in joiners {
+            for joiner in joiners.into_iter().flatten() {
                 if let Some(session) = self.sessions.get_mut(joiner) {
                     self.flush.queue(joiner, session);
                 }
@@ -264,7 +267,12 @@ impl<E: Encoder> Hub<E> {
             self.prepare_batch(index);
         }
         let mut count = 0;
+        // Serving one by itself may count for several.
         while count < count_max {
+            count += self.hand_on(index, count_max - count, outlet);
+            if count >= count_max {
+                break;
+            }
             let work = self.flush.work_mut(index);
             if work.visited >= work.end {
                 self.finish_batch(index);
@@ -326,9 +334,40 @@ impl<E: Encoder> Hub<E> {
         begun.iter().for_each(|transfer| self.begin_transfer(member, transfer));
     }
 
+    /// Hands a batch that is encoded to the next members, at most `count_max`, up to the first with whom there is more
+    /// to do than that; answers how many sends it took.
+    fn hand_on(&mut self, index: WorkIndex, count_max: usize, outlet: &mut impl Outlet) -> usize {
+        let Self { flush, audiences, sessions, counters, .. } = self;
+        let work = flush.work_mut(index);
+        let Batch { bytes, taken, is_encoded, .. } = &work.whole;
+        if !is_encoded || bytes.is_empty() || taken.in_pieces > 0 || work.deltas_since > 0 {
+            return 0;
+        }
+        let lacking = work.visited..work.end.min(work.visited + count_max);
+        let (mut whole, mut cut) = (0, None);
+        for &member in &audiences.at(work.audience).members[lacking] {
+            let session = sessions.of_member(member);
+            if session.is_served_alone() {
+                break;
+            }
+            match outlet.send(session.link, bytes) {
+                Sent::Taken(count) if count == bytes.len() => whole += 1,
+                Sent::Taken(count) => cut = Some((member, count)),
+                Sent::Closed => cut = Some((member, 0)),
+            }
+            if cut.is_some() {
+                break;
+            }
+        }
+        counters.add_times(*taken, whole as u64);
+        work.visited += whole;
+        let Some((member, count)) = cut else { return whole };
+        self.stall_in_batch(member, index, Telling::Whole, count);
+        whole + 1
+    }
+
     fn finish_batch(&mut self, index: WorkIndex) {
         let now = self.now.elapsed;
-        self.note_finished(index);
         let work = self.flush.work_mut(index);
         (work.is_active, work.is_listed) = (false, false);
         work.since = work.through;
@@ -346,25 +385,6 @@ impl<E: Encoder> Hub<E> {
             work.is_listed = true;
             self.flush.dirty.push(index);
         }
-    }
-
-    fn note_finished(&mut self, index: WorkIndex) {
-        const NOTED_MAX: usize = 64;
-        if self.flush.finished.len() == NOTED_MAX {
-            return;
-        }
-        let oldest = self.flush.work(index).cut.first();
-        if let Some(Delivery { what: What::Publication(publication), .. }) =
-            oldest.and_then(|number| self.deliveries.get(*number))
-        {
-            self.flush.finished.push(publication.unix_ms());
-        }
-    }
-
-    /// When the oldest publication was kept of each batch that all its readers in step have been sent since this was last
-    /// asked, in milliseconds since 1970: of a few of these batches.
-    pub fn take_finished(&mut self) -> std::vec::Drain<'_, u64> {
-        self.flush.finished.drain(..)
     }
 
     /// Whether a batch can be made for all members at once: everything in it is still among the

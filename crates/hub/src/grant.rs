@@ -121,9 +121,10 @@ impl<E: Encoder> Hub<E> {
     ) {
         // The topics are read by this audience now.
         self.release(std::mem::take(&mut join.left));
-        join.since.get_or_insert(self.deliveries.newest());
-        self.joins.entry(audience).or_default().insert(session, join);
-        self.begin_operation(Operation::Grant(audience, session));
+        let mut steps = self.operations.take_share();
+        let is_done = self.grant(audience, session, join, &mut steps);
+        let undone = (!is_done).then_some(Operation::Grant(audience, session));
+        self.operations.settle(steps, undone);
     }
 
     /// Answers whether all that a session asked for is granted, or it went.
@@ -134,7 +135,18 @@ impl<E: Encoder> Hub<E> {
         steps: &mut usize,
     ) -> bool {
         let joins = self.joins.get_mut(&audience);
-        let Some(mut join) = joins.and_then(|joins| joins.remove(session)) else { return true };
+        let join = joins.and_then(|joins| joins.remove(session));
+        join.is_none_or(|join| self.grant(audience, session, join, steps))
+    }
+
+    /// Grants what a session asked for; answers whether that is all. The rest is kept among those that wait.
+    fn grant(
+        &mut self,
+        audience: AudienceIndex,
+        session: SessionIndex,
+        mut join: PendingJoin,
+        steps: &mut usize,
+    ) -> bool {
         let newest = self.deliveries.newest();
         let since = *join.since.get_or_insert(newest);
         let cursor = join.cursor.unwrap_or(since);

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use foldhash::fast::FixedState;
 use model::TopicName;
 
-use crate::chunks::Chunks;
+use crate::chunks::{CHUNK, Chunks};
 
 /// A shard's number on this node, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,17 +92,36 @@ pub fn home_shard_of(name: &str, shard_count: u16) -> ShardIndex {
 /// Values that come and go by themselves: each has a name of its own, while places are used again.
 #[derive(Debug)]
 pub(crate) struct SlotMap<T> {
-    values: Chunks<T>,
-    /// Of each place, the generation that is there, or that comes next.
-    generations: Chunks<NonZeroU32>,
+    chunks: Vec<Chunk<T>>,
     free: Vec<u32>,
     len: usize,
 }
 
+/// Some places, found together: growing adds a chunk and moves nothing.
+#[derive(Debug)]
+struct Chunk<T> {
+    values: Vec<Option<T>>,
+    /// Of each place, the generation that is there, or that comes next.
+    generations: Vec<NonZeroU32>,
+}
+
+impl<T> Chunk<T> {
+    fn value(&self, slot: Slot) -> Option<&Option<T>> {
+        let at = slot.place as usize % CHUNK;
+        self.generations.get(at).filter(|generation| **generation == slot.generation)?;
+        self.values.get(at)
+    }
+
+    fn value_mut(&mut self, slot: Slot) -> Option<&mut Option<T>> {
+        let at = slot.place as usize % CHUNK;
+        self.generations.get(at).filter(|generation| **generation == slot.generation)?;
+        self.values.get_mut(at)
+    }
+}
+
 impl<T> Default for SlotMap<T> {
     fn default() -> Self {
-        let (values, generations) = (Chunks::default(), Chunks::default());
-        Self { values, generations, free: Vec::new(), len: 0 }
+        Self { chunks: Vec::new(), free: Vec::new(), len: 0 }
     }
 }
 
@@ -112,65 +131,65 @@ impl<T> SlotMap<T> {
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Slot {
-        let end = || u32::try_from(self.values.end()).expect("fewer than 2^32 slots");
-        let place = self.free.pop().unwrap_or_else(end);
-        let generation = match self.generations.get(place as usize) {
-            Some(generation) => *generation,
-            None => {
-                self.generations.put(place as usize, NonZeroU32::MIN);
-                NonZeroU32::MIN
-            }
-        };
-        self.values.put(place as usize, value);
         self.len += 1;
-        Slot { place, generation }
+        if let Some(place) = self.free.pop() {
+            let (chunk, at) = (place as usize / CHUNK, place as usize % CHUNK);
+            let chunk = &mut self.chunks[chunk];
+            chunk.values[at] = Some(value);
+            return Slot { place, generation: chunk.generations[at] };
+        }
+        let place = u32::try_from(self.end()).expect("fewer than 2^32 slots");
+        if self.chunks.last().is_none_or(|last| last.values.len() == CHUNK) {
+            let (values, generations) = (Vec::with_capacity(CHUNK), Vec::with_capacity(CHUNK));
+            self.chunks.push(Chunk { values, generations });
+        }
+        let last = self.chunks.last_mut().expect("there is one with room");
+        last.values.push(Some(value));
+        last.generations.push(NonZeroU32::MIN);
+        Slot { place, generation: NonZeroU32::MIN }
     }
 
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<T> {
-        let generation = self.generation_of(slot)?;
-        let value = self.values.take(slot.place as usize)?;
+        let chunk = self.chunks.get_mut(slot.place as usize / CHUNK)?;
+        let value = chunk.value_mut(slot)?.take()?;
         self.len -= 1;
         // A place that had all its generations is not used again.
-        if let Some(next) = generation.checked_add(1) {
-            self.generations.put(slot.place as usize, next);
+        if let Some(next) = slot.generation.checked_add(1) {
+            chunk.generations[slot.place as usize % CHUNK] = next;
             self.free.push(slot.place);
         }
         Some(value)
     }
 
-    fn generation_of(&self, slot: Slot) -> Option<NonZeroU32> {
-        let generation = *self.generations.get(slot.place as usize)?;
-        (generation == slot.generation).then_some(generation)
-    }
-
     pub(crate) fn get(&self, slot: Slot) -> Option<&T> {
-        self.generation_of(slot)?;
-        self.values.get(slot.place as usize)
+        self.chunks.get(slot.place as usize / CHUNK)?.value(slot)?.as_ref()
     }
 
     pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
-        self.generation_of(slot)?;
-        self.values.get_mut(slot.place as usize)
+        self.chunks.get_mut(slot.place as usize / CHUNK)?.value_mut(slot)?.as_mut()
     }
 
     /// One more than the greatest place that was ever in use.
     pub(crate) fn end(&self) -> usize {
-        self.values.end()
+        self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.values.len())
     }
 
     /// The value at a place, for whoever knows that it is there.
     pub(crate) fn get_at(&self, place: u32) -> Option<&T> {
-        self.values.get(place as usize)
+        let chunk = self.chunks.get(place as usize / CHUNK)?;
+        chunk.values.get(place as usize % CHUNK)?.as_ref()
     }
 
     /// The same, to be changed.
     pub(crate) fn get_at_mut(&mut self, place: u32) -> Option<&mut T> {
-        self.values.get_mut(place as usize)
+        let chunk = self.chunks.get_mut(place as usize / CHUNK)?;
+        chunk.values.get_mut(place as usize % CHUNK)?.as_mut()
     }
 
     /// The name of the value at a place, for whoever knows that it is there.
     pub(crate) fn slot_at(&self, place: u32) -> Option<Slot> {
-        let generation = *self.generations.get(place as usize)?;
+        let chunk = self.chunks.get(place as usize / CHUNK)?;
+        let generation = *chunk.generations.get(place as usize % CHUNK)?;
         Some(Slot { place, generation })
     }
 }
@@ -242,7 +261,7 @@ mod tests {
         let mut map = SlotMap::default();
         let first = map.insert(1);
         map.remove(first);
-        map.generations.put(0, NonZeroU32::MAX);
+        map.chunks[0].generations[0] = NonZeroU32::MAX;
         let last = map.insert(2);
         assert_eq!(map.remove(last), Some(2));
         let next = map.insert(3);

@@ -45,6 +45,19 @@ impl PendingOperations {
         Self { queue: VecDeque::new(), steps }
     }
 
+    /// Takes the names that an operation may look at which begins now: others of this turn keep as many.
+    pub(crate) fn take_share(&mut self) -> usize {
+        let share = self.steps.div_ceil(2);
+        self.steps -= share;
+        share
+    }
+
+    /// Gives back what is left of a share, and keeps the operation if it is not done.
+    pub(crate) fn settle(&mut self, left: usize, undone: Option<Operation>) {
+        self.steps += left;
+        self.queue.extend(undone);
+    }
+
     /// How many are pending.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()

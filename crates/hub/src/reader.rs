@@ -328,11 +328,13 @@ impl<E: Encoder> Hub<E> {
         topic.head = publication.sequence();
         topic.note_told(publication.unix_ms(), now.unix_ms);
         self.wake_those_ahead(index);
-        let readers = self.topics.at(index).readers.clone();
-        if !readers.is_empty() {
+        let topic = self.topics.at_mut(index);
+        if !topic.readers.is_empty() {
+            let readers = std::mem::take(&mut topic.readers);
             self.counters.deliveries += 1;
             self.deliver(index, entity, What::Publication(publication.clone()), &readers);
             let topic = self.topics.at_mut(index);
+            topic.readers = readers;
             topic.newest_delivery = self.deliveries.newest();
             if let Some(rare) = &mut topic.rare {
                 rare.entities.note(entity, topic.newest_delivery);

@@ -23,7 +23,8 @@ use crate::walk::Walk;
 /// The sessions that wait for one audience's topics.
 #[derive(Debug, Default)]
 pub(crate) struct Joins {
-    waiting: BTreeMap<SessionIndex, PendingJoin>,
+    // Boxed: a node of the map has room for eleven, and most audiences have one.
+    waiting: BTreeMap<SessionIndex, Box<PendingJoin>>,
     /// How many of them read something already.
     reading_on: usize,
 }
@@ -38,23 +39,23 @@ impl Joins {
         self.waiting.is_empty()
     }
 
-    pub(crate) fn into_waiting(self) -> BTreeMap<SessionIndex, PendingJoin> {
-        self.waiting
+    pub(crate) fn into_waiting(self) -> impl Iterator<Item = (SessionIndex, PendingJoin)> {
+        self.waiting.into_iter().map(|(session, join)| (session, *join))
     }
 
     pub(crate) fn insert(&mut self, session: SessionIndex, join: PendingJoin) {
         self.reading_on += usize::from(join.cursor.is_some());
-        self.waiting.insert(session, join);
+        self.waiting.insert(session, Box::new(join));
     }
 
     fn get(&self, session: SessionIndex) -> Option<&PendingJoin> {
-        self.waiting.get(&session)
+        self.waiting.get(&session).map(|join| &**join)
     }
 
     pub(crate) fn remove(&mut self, session: SessionIndex) -> Option<PendingJoin> {
         let join = self.waiting.remove(&session)?;
         self.reading_on -= usize::from(join.cursor.is_some());
-        Some(join)
+        Some(*join)
     }
 }
 
