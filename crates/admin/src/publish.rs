@@ -278,9 +278,6 @@ mod tests {
         fn webhooks(&self) -> &[Arc<WebhookCounters>] {
             &[]
         }
-        fn has_private_descriptors(&self) -> bool {
-            false
-        }
         fn limits(&self) -> &Limits {
             &self.limits
         }

@@ -37,7 +37,7 @@ impl Shards for MailedShards {
     }
 
     fn ask(&self, shard: usize, question: Question) -> Result<(), Refusal> {
-        self.peers[shard].send(ShardMail::Question(question)).map_err(|_| {
+        self.peers[shard].send(ShardMail::Question(Box::new(question))).map_err(|_| {
             let text = "cannot ask the shard now: its mailbox is full; try again";
             Refusal::new(Code::Busy, text)
         })
@@ -61,10 +61,6 @@ impl Shards for MailedShards {
 
     fn webhooks(&self) -> &[Arc<WebhookCounters>] {
         &self.webhooks
-    }
-
-    fn has_private_descriptors(&self) -> bool {
-        self.config.engine.private_fd_tables
     }
 
     fn limits(&self) -> &Limits {

@@ -10,7 +10,7 @@ use hub::SessionIndex;
 use model::{RandomState, Selector, Subscribe};
 
 use crate::connection::{Connection, Native, State};
-use crate::input::Commands;
+use crate::input::{CommandSource, Commands};
 use crate::shard::Shard;
 
 /// Bytes that an answer without a payload has, beside the names in it.
@@ -55,8 +55,12 @@ impl<I: Io> Shard<I> {
 
     /// How many bytes of answers a connection has room for.
     pub(crate) fn room_of(&self, socket: Socket) -> usize {
+        let open = self.open_connection(socket);
+        open.map_or(self.config.limits.answers_bytes_max, |open| self.room_on(socket, open))
+    }
+
+    fn room_on(&self, socket: Socket, connection: &Connection) -> usize {
         let bytes_max = self.config.limits.answers_bytes_max;
-        let Some(connection) = self.open_connection(socket) else { return bytes_max };
         let room = bytes_max.saturating_sub(self.answers_waiting(&connection.state));
         let Some(native) = connection.state.native() else { return room };
         match room.checked_sub(self.subscribing.of(socket)) {
@@ -68,11 +72,12 @@ impl<I: Io> Shard<I> {
 
     /// Whether a connection's answers leave room for another command.
     pub(crate) fn has_room(&self, socket: Socket) -> bool {
-        let is_on_time = |connection: &Connection| match &connection.state {
+        let Some(connection) = self.open_connection(socket) else { return true };
+        let is_on_time = match &connection.state {
             State::DeviceSocket(open) => open.len() < 2 * self.config.limits.device_requests_max,
             _ => true,
         };
-        self.room_of(socket) > 0 && self.open_connection(socket).is_none_or(is_on_time)
+        is_on_time && self.room_on(socket, connection) > 0
     }
 
     fn native_of(&mut self, socket: Socket, serial: u32) -> Option<&mut Native> {
@@ -158,7 +163,7 @@ impl<I: Io> Shard<I> {
     }
 
     /// Carries out commands; answers whether none is left.
-    pub(crate) fn carry_out(&mut self, socket: Socket, commands: &mut Commands) -> bool {
+    pub(crate) fn carry_out(&mut self, socket: Socket, commands: &mut impl CommandSource) -> bool {
         self.release_subscriptions(socket);
         for _ in 0..COMMANDS_IN_A_ROW {
             if commands.is_empty() {
@@ -171,9 +176,8 @@ impl<I: Io> Shard<I> {
             if !self.has_room(socket) || self.has_worked_enough() {
                 return false;
             }
-            let before = commands.taken_bytes();
-            let Some(command) = commands.next(&self.config.limits) else { return true };
-            self.note_bytes(commands.taken_bytes() - before);
+            let Some((command, bytes)) = commands.next(&self.config.limits) else { return true };
+            self.note_bytes(bytes);
             self.handle_command(socket, command);
         }
         commands.is_empty()

@@ -3,12 +3,13 @@
 use engine::{Io, Sent, Socket};
 use hub::SessionIndex;
 use model::{
-    Code, Command, CommandId, DeltaKind, Event, Features, Hello, Limits, Refusal, SubscribeOptions,
+    Code, Command, CommandId, DeltaKind, Event, Features, Hello, Refusal, SubscribeOptions,
 };
-use protocol::native::binary::{self, Decoded, IsBinary};
+use protocol::native::binary::{Decoded, IsBinary};
 use protocol::native::{Framing, MessageBuilder, Undecoded, json};
 use protocol::websocket::{
-    Deflater, FrameError, Message, MessageWriter, Opcode, Role, Unread, encode_close, encode_pong,
+    Deflater, FrameError, Inbound, Message, MessageWriter, Opcode, Role, Unread, encode_close,
+    encode_pong,
 };
 
 use crate::budget::ANSWER_BYTES;
@@ -26,103 +27,94 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// When to come back after the server closed, in milliseconds.
 const RETRY_AFTER_MS: u64 = 1_000;
 
-/// One message's worth of things to do, taken out of the connection's borrow.
-enum Heard {
-    /// A command, and the rest of the message that it came in.
-    Command(Decoded, Vec<u8>),
-    Ping(Vec<u8>),
-    Nothing,
-    Close(u16),
-    Broken(FrameError),
-}
-
 impl<I: Io> Shard<I> {
     /// Takes bytes from a WebSocket that speaks the native dialect, as far as its answers leave room; answers how
     /// many.
     pub(crate) fn handle_native(&mut self, socket: Socket, bytes: &mut [u8]) -> usize {
+        let Some(serial) = self.open_connection(socket).map(|open| open.serial) else {
+            return bytes.len();
+        };
+        // Apart from the shard meanwhile, so that no message has to be copied to be carried out.
+        let mut inbound = self.inbounds.take(socket);
         let len = bytes.len();
         let mut input = Unread::new(bytes);
         self.release_subscriptions(socket);
-        while self.has_room(socket)
+        let mut is_heard = false;
+        while !is_heard
+            && self.has_room(socket)
             && !self.inputs.has_received(socket)
             && !self.has_worked_enough()
         {
-            let Some(heard) = self.next_heard(socket, &mut input) else { return len };
-            match heard {
-                Heard::Command(command, rest) => {
-                    self.handle_command(socket, command);
-                    if !rest.is_empty() {
-                        self.carry_out_or_keep(socket, Commands::records(&rest));
-                    }
-                }
-                Heard::Ping(payload) => {
-                    let mut pong = Vec::new();
-                    encode_pong(&payload, &mut pong);
-                    self.tell_native(socket, &pong);
-                }
-                Heard::Nothing => {}
-                Heard::Close(code) => {
-                    // After a close frame nothing may follow. RFC 6455, section 5.5.1.
-                    if let Some(session) = self.native(socket).map(|native| native.session) {
-                        self.hub.end_reading(session);
-                    }
-                    let mut close = Vec::new();
-                    encode_close(code, "", &mut close);
-                    self.tell_native(socket, &close);
-                    self.end_native(socket);
-                }
-                Heard::Broken(error) => {
-                    self.close_native(socket, &error.refusal(), error.close_code());
-                }
-            }
+            let is_last = !self.hear_next(socket, &mut input, &mut inbound);
+            is_heard = is_last || input.is_empty() && inbound.is_empty();
         }
-        input.taken()
+        if self.open_connection(socket).is_some_and(|open| open.serial == serial) {
+            self.inbounds.keep(socket, inbound);
+        }
+        if is_heard { len } else { input.taken() }
     }
 
-    fn next_heard(&mut self, socket: Socket, input: &mut Unread<'_>) -> Option<Heard> {
-        let limits = &self.config.limits;
-        let connection = self.connections.get_mut(socket.0 as usize)?;
-        let State::Native(native) = &mut connection.state else { return None };
+    /// Hears the next message; answers whether there was one.
+    fn hear_next(&mut self, socket: Socket, input: &mut Unread<'_>, inbound: &mut Inbound) -> bool {
+        let connection = self.connections.get_mut(socket.0 as usize);
+        let Some(Connection { state: State::Native(native), .. }) = connection else {
+            return false;
+        };
         if native.is_closing {
-            return None;
+            return false;
         }
         native.is_pinged = false;
         let is_deflated = Manner::of(self.hub.encoding(native.session)).is_deflated;
-        let inflater = is_deflated.then_some(&mut self.inflater);
-        let mut inbound = self.inbounds.take(socket);
-        let mut bytes = 0;
-        let heard = match inbound.poll_deflated(input, Role::Server, limits, inflater) {
-            Ok(None) => None,
-            Ok(Some(message)) => {
-                bytes = message.bytes();
-                Some(Self::heard_in(message, limits))
-            }
-            Err(error) => Some(Heard::Broken(error)),
-        };
-        self.inbounds.keep(socket, inbound);
-        // What was compressed is many times what was received.
-        self.note_bytes(bytes);
-        heard
+        let mut inflater = is_deflated.then(|| std::mem::take(&mut self.inflater));
+        let limits = &self.config.limits;
+        let message = inbound.poll_deflated(input, Role::Server, limits, inflater.as_mut());
+        let is_there = self.hear(socket, message);
+        if let Some(inflater) = inflater {
+            self.inflater = inflater;
+        }
+        is_there
     }
 
-    fn heard_in(message: Message<'_>, limits: &Limits) -> Heard {
+    fn hear(&mut self, socket: Socket, message: Result<Option<Message<'_>>, FrameError>) -> bool {
+        let message = match message {
+            Ok(Some(message)) => message,
+            Ok(None) => return false,
+            Err(error) => {
+                self.close_native(socket, &error.refusal(), error.close_code());
+                return true;
+            }
+        };
+        // What was compressed is many times what was received.
+        self.note_bytes(message.bytes());
         match message {
             Message::Text(text) => {
-                let decoded = json::decode_command(text, limits);
+                let decoded = json::decode_command(text, &self.config.limits);
                 let decoded = decoded.map(|(id, command)| (id, command, IsBinary::No));
-                Heard::Command(decoded, Vec::new())
+                self.handle_command(socket, decoded);
             }
-            Message::Binary(bytes) => {
-                let mut commands = binary::decode_commands(bytes, limits);
-                match commands.next() {
-                    Some(first) => Heard::Command(first, commands.rest().to_vec()),
-                    None => Heard::Nothing,
+            Message::Binary(mut records) => {
+                if !self.carry_out(socket, &mut records) {
+                    self.keep_commands(socket, Commands::records(records));
                 }
             }
-            Message::Ping(payload) => Heard::Ping(payload.to_vec()),
-            Message::Pong(_) => Heard::Nothing,
-            Message::Close(reason) => Heard::Close(reason.map_or(1000, |(code, _)| code)),
+            Message::Ping(payload) => {
+                let mut pong = Vec::new();
+                encode_pong(payload, &mut pong);
+                self.tell_native(socket, &pong);
+            }
+            Message::Pong(_) => {}
+            Message::Close(reason) => {
+                // After a close frame nothing may follow. RFC 6455, section 5.5.1.
+                if let Some(session) = self.native(socket).map(|native| native.session) {
+                    self.hub.end_reading(session);
+                }
+                let mut close = Vec::new();
+                encode_close(reason.map_or(1000, |(code, _)| code), "", &mut close);
+                self.tell_native(socket, &close);
+                self.end_native(socket);
+            }
         }
+        true
     }
 
     fn native(&mut self, socket: Socket) -> Option<&mut Native> {
@@ -442,6 +434,9 @@ fn echo_message(
 /// Whether both sides named what a command takes.
 fn check_features(command: &Command, named: Features, offered: Features) -> Result<(), Refusal> {
     let needed = Features::needed_by(command);
+    if named.and(offered).has(needed) {
+        return Ok(());
+    }
     if let Some(feature) = needed.without(offered).names().next() {
         let text = format!(
             "cannot carry out the command: this server has no `{feature}`; go by `features` in its `welcome`"

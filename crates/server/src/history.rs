@@ -60,7 +60,7 @@ impl<I: Io> Shard<I> {
         if home == self.index {
             self.read_history(query, asker);
         } else {
-            self.mail_to(home, ShardMail::ReadHistory { query, asker });
+            self.mail_to(home, ShardMail::ReadHistory(Box::new((query, asker))));
         }
     }
 
@@ -126,7 +126,7 @@ impl<I: Io> Shard<I> {
             // The request may have been given up meanwhile.
             HistoryAsker::Api(answer) => drop(answer.send(page)),
             HistoryAsker::Session { shard, .. } if shard != self.index => {
-                self.mail_to(shard, ShardMail::History { asker, page });
+                self.mail_to(shard, ShardMail::History(Box::new((asker, page))));
             }
             HistoryAsker::Session { socket, serial, id, topic, reserved, .. } => {
                 self.release(socket, serial, reserved);

@@ -11,18 +11,34 @@ use protocol::websocket::Inbound;
 
 use crate::byte_queue::ByteQueue;
 
-/// The rest of a binary message.
-#[derive(Debug)]
-pub(crate) struct Records {
-    rest: ByteQueue,
-    taken_bytes: usize,
+/// Commands that were received together and are decoded one by one.
+pub(crate) trait CommandSource {
+    /// Decodes the next one, and tells how many bytes it was.
+    fn next(&mut self, limits: &Limits) -> Option<(Decoded, usize)>;
+
+    fn is_empty(&self) -> bool;
 }
 
-/// Commands that were received together and are decoded one by one.
+/// Those of a binary message where it was received.
+impl CommandSource for &[u8] {
+    fn next(&mut self, limits: &Limits) -> Option<(Decoded, usize)> {
+        let mut reading = binary::decode_commands(self, limits);
+        let decoded = reading.next()?;
+        let taken = self.len() - reading.rest().len();
+        *self = &self[taken..];
+        Some((decoded, taken))
+    }
+
+    fn is_empty(&self) -> bool {
+        <[u8]>::is_empty(self)
+    }
+}
+
+/// Those that are kept for later.
 #[derive(Debug)]
 pub(crate) enum Commands {
     /// The rest of a binary message.
-    Records(Records),
+    Records(ByteQueue),
     /// The rest of a request's body.
     Batch(Batch),
 }
@@ -30,45 +46,39 @@ pub(crate) enum Commands {
 impl Commands {
     /// Those in the rest of a binary message.
     pub(crate) fn records(rest: &[u8]) -> Self {
-        let mut records = Records { rest: ByteQueue::default(), taken_bytes: 0 };
-        records.rest.append(rest);
+        let mut records = ByteQueue::default();
+        records.append(rest);
         Self::Records(records)
-    }
-
-    /// Takes the next one.
-    pub(crate) fn next(&mut self, limits: &Limits) -> Option<Decoded> {
-        match self {
-            Self::Batch(batch) => batch.take(limits),
-            Self::Records(records) => {
-                let mut reading = binary::decode_commands(records.rest.rest(), limits);
-                let decoded = reading.next()?;
-                let taken = records.rest.len() - reading.rest().len();
-                records.rest.take(taken);
-                records.taken_bytes += taken;
-                Some(decoded)
-            }
-        }
     }
 
     fn bytes(&self) -> usize {
         match self {
             Self::Batch(batch) => batch.bytes(),
-            Self::Records(records) => records.rest.len(),
+            Self::Records(records) => records.len(),
         }
     }
+}
 
-    /// How many bytes were taken from the front.
-    pub(crate) fn taken_bytes(&self) -> usize {
+impl CommandSource for Commands {
+    fn next(&mut self, limits: &Limits) -> Option<(Decoded, usize)> {
         match self {
-            Self::Batch(batch) => batch.taken_bytes(),
-            Self::Records(records) => records.taken_bytes,
+            Self::Batch(batch) => {
+                let before = batch.taken_bytes();
+                let decoded = batch.take(limits)?;
+                Some((decoded, batch.taken_bytes() - before))
+            }
+            Self::Records(records) => {
+                let (decoded, taken) = records.rest().next(limits)?;
+                records.take(taken);
+                Some((decoded, taken))
+            }
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         match self {
             Self::Batch(batch) => batch.is_empty(),
-            Self::Records(records) => records.rest.is_empty(),
+            Self::Records(records) => records.is_empty(),
         }
     }
 }
@@ -80,6 +90,9 @@ pub(crate) struct Inbounds(HashMap<Socket, Inbound, RandomState>);
 impl Inbounds {
     /// Takes what a connection's next bytes belong to. The table of many is given back with the last of them.
     pub(crate) fn take(&mut self, socket: Socket) -> Inbound {
+        if self.0.is_empty() {
+            return Inbound::default();
+        }
         let Some(inbound) = self.0.remove(&socket) else { return Inbound::default() };
         if self.0.is_empty() && self.0.capacity() > KEPT_MAX {
             self.0 = HashMap::default();

@@ -61,19 +61,9 @@ pub enum ShardMail {
         publications: Vec<Publication>,
     },
     /// Somebody wants a page of a topic that is at home here.
-    ReadHistory {
-        /// Which page.
-        query: HistoryQuery,
-        /// Who.
-        asker: HistoryAsker,
-    },
-    /// The answer to `ReadHistory`.
-    History {
-        /// Who asked.
-        asker: HistoryAsker,
-        /// The page, or why it cannot be told.
-        page: Result<HistoryPage, Refusal>,
-    },
+    ReadHistory(Box<(HistoryQuery, HistoryAsker)>),
+    /// The answer to `ReadHistory`: the page, or why it cannot be told.
+    History(Box<(HistoryAsker, Result<HistoryPage, Refusal>)>),
     /// A session of another shard subscribes under a name that is at home here.
     ReadPositions {
         /// Which shard.
@@ -91,16 +81,7 @@ pub enum ShardMail {
         positions: Vec<(TopicName, Position)>,
     },
     /// A name's positions, some of them in topics that are at home here: none may lie beyond the newest.
-    CheckPositions {
-        /// The asking shard's number for it.
-        ticket: Ticket,
-        /// The topic that holds the name's positions.
-        topic: TopicName,
-        /// What was acknowledged.
-        positions: Vec<(TopicName, Position)>,
-        /// The homes of topics that are still to be asked.
-        homes: Vec<ShardIndex>,
-    },
+    CheckPositions(Box<UncheckedPositions>),
     /// A name that is at home here came further.
     Remember {
         /// The asking shard's number for it.
@@ -111,7 +92,7 @@ pub enum ShardMail {
         positions: Vec<(TopicName, Position)>,
     },
     /// From the API.
-    Question(Question),
+    Question(Box<Question>),
     /// Bytes of an answer to an ordinary HTTP request.
     Response(Response),
     /// From another shard, about requests.
@@ -135,6 +116,19 @@ pub enum ShardMail {
     ForeignOrigin(Box<str>),
     /// The server is stopping.
     Stop,
+}
+
+/// A name's positions that are being checked.
+#[derive(Debug)]
+pub struct UncheckedPositions {
+    /// The asking shard's number for it.
+    pub ticket: Ticket,
+    /// The topic that holds the name's positions.
+    pub topic: TopicName,
+    /// What was acknowledged.
+    pub positions: Vec<(TopicName, Position)>,
+    /// The homes of topics that are still to be asked.
+    pub homes: Vec<ShardIndex>,
 }
 
 /// Where a publication was kept.
@@ -161,4 +155,15 @@ pub struct Response {
     pub is_last: bool,
     /// What the answer refuses, told with its first piece.
     pub refusal: Option<Box<Refusal>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every shard has `mailbox_len_max` places for mail, and in time each was in use.
+    #[test]
+    fn a_message_is_small() {
+        assert!(size_of::<ShardMail>() <= 72, "{}", size_of::<ShardMail>());
+    }
 }

@@ -19,7 +19,7 @@ use model::{
 use protocol::native::json;
 use slab::Slab;
 
-use crate::mail::ShardMail;
+use crate::mail::{ShardMail, UncheckedPositions};
 use crate::publish::PendingPublish;
 use crate::shard::Shard;
 
@@ -347,10 +347,11 @@ impl<I: Io> Shard<I> {
     ) {
         match homes.pop() {
             Some(home) if home == self.index => {
-                self.check_positions(ticket, topic, positions, homes);
+                self.check_positions(UncheckedPositions { ticket, topic, positions, homes });
             }
             Some(home) => {
-                self.mail_to(home, ShardMail::CheckPositions { ticket, topic, positions, homes });
+                let unchecked = UncheckedPositions { ticket, topic, positions, homes };
+                self.mail_to(home, ShardMail::CheckPositions(Box::new(unchecked)));
             }
             None => match home_shard(&topic, self.shard_count) {
                 home if home == self.index => self.remember(ticket, topic, positions),
@@ -361,13 +362,8 @@ impl<I: Io> Shard<I> {
 
     /// Refuses positions beyond the newest of topics that are at home here: once kept, such a one could never
     /// be corrected, for later ones win. Of another epoch nobody knows what there was.
-    pub(crate) fn check_positions(
-        &mut self,
-        ticket: Ticket,
-        topic: TopicName,
-        positions: Vec<(TopicName, Position)>,
-        homes: Vec<ShardIndex>,
-    ) {
+    pub(crate) fn check_positions(&mut self, unchecked: UncheckedPositions) {
+        let UncheckedPositions { ticket, topic, positions, homes } = unchecked;
         let beyond = positions.iter().find_map(|(of, position)| {
             if home_shard(of, self.shard_count) != self.index {
                 return None;
