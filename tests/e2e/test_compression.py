@@ -14,7 +14,7 @@ CONFIG = "# {path}\n[engine]\nshards = 2\n[compression]\non = true\nbytes_min = 
 def bytes_out(server):
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
-    return sum(int(line.split()[-1]) for line in lines if line.startswith("tidegate_bytes_out_total{"))
+    return sum(int(line.split()[-1]) for line in lines if line.startswith("tidegate_sent_bytes_total{"))
 
 
 def test_messages_are_compressed_in_both_directions(tmp_path):

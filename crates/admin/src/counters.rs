@@ -5,8 +5,18 @@ use std::time::Duration;
 /// A counter's name, whether it is a `counter` or a `gauge`, its description and its value.
 pub(crate) type Entry = (&'static str, &'static str, &'static str, u64);
 
+/// What a counter is called in metrics: as its field, unless it says otherwise.
+macro_rules! metric_name {
+    ($name:ident) => {
+        stringify!($name)
+    };
+    ($name:ident $metric:ident) => {
+        stringify!($metric)
+    };
+}
+
 macro_rules! counters {
-    ($(#[doc = $about:literal])* $of:ident: $($(#[doc = $doc:literal])* $name:ident $kind:ident;)*) => {
+    ($(#[doc = $about:literal])* $of:ident: $($(#[doc = $doc:literal])* $name:ident $kind:ident $(as $metric:ident)?;)*) => {
         $(#[doc = $about])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $of { $($(#[doc = $doc])* pub $name: u64,)* }
@@ -17,10 +27,15 @@ macro_rules! counters {
                 $(self.$name += other.$name;)*
             }
 
-            /// Name, whether it is a `counter` or a `gauge`, description and value of each.
+            /// Name and value of each, as the API for applications tells them.
+            pub fn members(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+
+            /// Name in metrics, whether it is a `counter` or a `gauge`, description and value of each.
             pub fn entries(&self) -> Vec<Entry> {
                 vec![$((
-                    stringify!($name),
+                    metric_name!($name $($metric)?),
                     stringify!($kind),
                     concat!($($doc),*).trim_ascii(),
                     self.$name,
@@ -50,9 +65,9 @@ counters! {
     /// Events of devices.
     events counter;
     /// Bytes of all messages of devices.
-    bytes_up counter;
+    bytes_up counter as received_bytes;
     /// Bytes of the payloads of requests to devices.
-    bytes_down counter;
+    bytes_down counter as sent_bytes;
 }
 
 counters! {
@@ -137,9 +152,9 @@ counters! {
     /// Times that another shard's mailbox was full and history had to be sent again.
     lapped_followers counter;
     /// Steps taken in what peers choose the number of: selectors, topics, readers, handlers.
-    work counter;
+    work counter as work_steps;
     /// The most of these steps that one turn of the shard took so far.
-    work_per_turn_peak gauge;
+    work_per_turn_peak gauge as turn_peak_steps;
     /// Subscribes by name that wait to hear what their name came to.
     subscribes_waiting gauge;
     /// Receive system calls.
@@ -149,15 +164,15 @@ counters! {
     /// Send system calls that the socket took less of than given.
     sends_cut_short counter;
     /// Bytes received.
-    bytes_in counter;
+    bytes_in counter as received_bytes;
     /// Bytes sent.
-    bytes_out counter;
+    bytes_out counter as sent_bytes;
     /// Turns of the shard's loop.
     turns counter;
     /// Ordinary HTTP requests.
     http_requests counter;
     /// The most bytes of answers that ever waited for one connection of the shard.
-    answers_bytes_peak gauge;
+    answers_bytes_peak gauge as answers_peak_bytes;
     /// Operations that go through the topics of patterns now, a part in each turn.
     operations_pending gauge;
     /// Messages of the hub for other shards that leave at the end of this turn.
@@ -176,15 +191,15 @@ counters! {
     refusals counter;
 }
 
-/// How long the answers of an application's devices took: how many took at most so long.
+/// How long things took: how many took at most so long.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct AnswerTimes {
+pub struct Times {
     /// For each of `BOUNDS`, those that took no longer and longer than the one before; at last, those beyond.
     counts: [u64; 11],
     sum: Duration,
 }
 
-impl AnswerTimes {
+impl Times {
     /// Where the buckets end, in seconds.
     const BOUNDS: [f64; 10] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0];
 

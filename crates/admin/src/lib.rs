@@ -8,11 +8,13 @@ mod conditions;
 mod counters;
 mod error;
 mod exchange;
+mod exposition;
 mod hiccups;
 mod history;
 mod metrics;
 mod page;
 mod pieces;
+mod process;
 mod publish;
 mod put;
 mod question;
@@ -24,7 +26,7 @@ mod topics;
 mod webhooks;
 mod work;
 
-pub use counters::{AnswerTimes, ApplicationCounters, ShardCounters};
+pub use counters::{ApplicationCounters, ShardCounters, Times};
 pub use exchange::{Answer, AnswerTaker, AnswerWindow, Exchange, run};
 pub use question::{
     CountedApplication, Listed, ListedPart, Published, Question, SeenSession, Shards, Slow, Value,

@@ -278,6 +278,9 @@ mod tests {
         fn webhooks(&self) -> &[Arc<WebhookCounters>] {
             &[]
         }
+        fn has_private_descriptors(&self) -> bool {
+            false
+        }
         fn limits(&self) -> &Limits {
             &self.limits
         }

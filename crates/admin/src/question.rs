@@ -9,7 +9,7 @@ use model::{
 };
 use tokio::sync::oneshot;
 
-use crate::{AnswerTimes, ApiWork, ApplicationCounters, ShardCounters, WebhookCounters};
+use crate::{ApiWork, ApplicationCounters, ShardCounters, Times, WebhookCounters};
 
 /// Something asked of one shard; it answers through the sender and never waits.
 #[derive(Debug)]
@@ -82,8 +82,8 @@ pub enum Question {
     },
     /// What the shard counted.
     Counters {
-        /// The counters.
-        answer: oneshot::Sender<ShardCounters>,
+        /// The counters, and how long deliveries took.
+        answer: oneshot::Sender<(ShardCounters, Times)>,
     },
     /// What the shard counted of applications.
     Applications {
@@ -100,7 +100,7 @@ pub struct CountedApplication {
     /// What was counted.
     pub counters: ApplicationCounters,
     /// How long its devices took to answer.
-    pub answer_times: AnswerTimes,
+    pub answer_times: Times,
 }
 
 /// A kept publication.
@@ -205,6 +205,8 @@ pub trait Shards: Send + Sync + 'static {
     fn work(&self) -> &ApiWork;
     /// What each webhook counts.
     fn webhooks(&self) -> &[Arc<WebhookCounters>];
+    /// Whether each shard has its sockets in a table of descriptors of its own.
+    fn has_private_descriptors(&self) -> bool;
     /// Every bound.
     fn limits(&self) -> &Limits;
     /// Whether memory is left for `bytes` more, to do `what` ("publish").

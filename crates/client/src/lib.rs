@@ -34,3 +34,11 @@ pub use options::{ClientOptions, Token, TokenProvider};
 pub use subscriptions::{SubscriptionId, SubscriptionState, Subscriptions};
 pub use tracker::{Message, Told};
 pub use update::Update;
+
+/// The words that commands and updates are made of.
+pub use model;
+
+/// Holds the README's example to what the compiler says.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -38,6 +38,8 @@ pub(crate) struct Flush {
     active: VecDeque<WorkIndex>,
     /// Sessions to be served one by one.
     queue: VecDeque<SessionIndex>,
+    /// When the oldest publication of each batch that was finished since they were taken was kept; of some of them.
+    finished: Vec<u64>,
     made: MadeRecords,
     pub made_deltas: MadeDeltas,
     pub scratch: Vec<u8>,
@@ -368,6 +370,7 @@ impl<E: Encoder> Hub<E> {
 
     fn finish_batch(&mut self, index: WorkIndex) {
         let now = self.now.elapsed;
+        self.note_finished(index);
         let work = self.flush.work_mut(index);
         (work.is_active, work.is_listed) = (false, false);
         work.since = work.through;
@@ -385,6 +388,25 @@ impl<E: Encoder> Hub<E> {
             work.is_listed = true;
             self.flush.dirty.push(index);
         }
+    }
+
+    fn note_finished(&mut self, index: WorkIndex) {
+        const NOTED_MAX: usize = 64;
+        if self.flush.finished.len() == NOTED_MAX {
+            return;
+        }
+        let oldest = self.flush.work(index).cut.first();
+        if let Some(Delivery { what: What::Publication(publication), .. }) =
+            oldest.and_then(|number| self.deliveries.get(*number))
+        {
+            self.flush.finished.push(publication.unix_ms());
+        }
+    }
+
+    /// When the oldest publication was kept of each batch that all its readers in step have been sent since this was last
+    /// asked, in milliseconds since 1970: of a few of these batches.
+    pub fn take_finished(&mut self) -> std::vec::Drain<'_, u64> {
+        self.flush.finished.drain(..)
     }
 
     /// Whether a batch can be made for all members at once: everything in it is still among the

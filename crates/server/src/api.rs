@@ -63,6 +63,10 @@ impl Shards for MailedShards {
         &self.webhooks
     }
 
+    fn has_private_descriptors(&self) -> bool {
+        self.config.engine.private_fd_tables
+    }
+
     fn limits(&self) -> &Limits {
         &self.config.limits
     }

@@ -203,7 +203,7 @@ impl<I: Io> Shard<I> {
                 let _ = answer.send(());
             }
             Question::Counters { answer } => {
-                let _ = answer.send(self.counters());
+                let _ = answer.send((self.counters(), self.delivery_times));
             }
             Question::Applications { answer } => {
                 let id_of = |index| self.applications.at(index).id.clone();

@@ -39,6 +39,9 @@ pub(crate) struct Handling {
     waiting: VecDeque<(Option<CommandId>, Vec<Selector>)>,
 }
 
+/// How many answers were not told, by the command that asked.
+type AnswersUntold = HashMap<Option<CommandId>, u64, RandomState>;
+
 /// What a shard knows of its sessions that handle requests, by connection; what sessions call themselves, and how
 /// many answers they wait for.
 #[derive(Debug, Default)]
@@ -48,7 +51,7 @@ pub(crate) struct HandlingSessions {
     /// By connection and its serial; those that wait for none are not here.
     asked: HashMap<(u32, u32), usize, RandomState>,
     /// Answers to a request to all that its asker took too slowly to be told, by connection.
-    untold: HashMap<(u32, u32), HashMap<Option<CommandId>, u64, RandomState>, RandomState>,
+    untold: HashMap<(u32, u32), AnswersUntold, RandomState>,
 }
 
 impl HandlingSessions {

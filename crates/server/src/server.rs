@@ -530,6 +530,7 @@ fn run_shard(
         now: moment(common.clock.now()),
     });
     while let Some(timeout) = shard.turn(moment(common.clock.now())) {
+        shard.note_deliveries(|| moment(common.clock.now()));
         shard.wait(timeout);
     }
 }

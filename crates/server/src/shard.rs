@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admin::{Exchange, ShardCounters};
+use admin::{Exchange, ShardCounters, Times};
 use backbone::{
     Backbone, BackboneEvent, DiskBackbone, LatestTime, MemoryBackbone, Store, StoreMail,
     StoredTopic, Ticket,
@@ -107,6 +107,7 @@ pub struct Shard<I> {
     pub(crate) turn_budget: TurnBudget,
     is_stopping: bool,
     pub(crate) counters: ShardCounters,
+    pub(crate) delivery_times: Times,
     /// The second, and how answers say it.
     pub(crate) date: (u64, HttpDate),
     /// Names of hosts that were refused.
@@ -304,6 +305,7 @@ impl<I: Io> Shard<I> {
             turn_budget: TurnBudget::default(),
             is_stopping: false,
             counters: ShardCounters::default(),
+            delivery_times: Times::default(),
             date: (0, HttpDate::at(0)),
             unknown_hosts: HashSet::new(),
             foreign_origins: HashSet::new(),
@@ -393,6 +395,19 @@ impl<I: Io> Shard<I> {
             (true, _) => Some(Duration::ZERO),
             (false, true) => Some(idle.min(RETRY)),
             (false, false) => Some(idle),
+        }
+    }
+
+    /// Notes how long the batches that this turn finished took since the oldest publication of each was kept. A few are
+    /// looked at, so that it costs a message nothing; `clock` is read only if there are any.
+    pub fn note_deliveries(&mut self, clock: impl FnOnce() -> Moment) {
+        let finished = self.hub.take_finished();
+        if finished.len() == 0 {
+            return;
+        }
+        let unix_ms = clock().unix_ms;
+        for kept_at in finished {
+            self.delivery_times.note(Duration::from_millis(unix_ms.saturating_sub(kept_at)));
         }
     }
 

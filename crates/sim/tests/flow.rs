@@ -73,7 +73,7 @@ impl Node {
             let question = ShardMail::Question(Box::new(Question::Counters { answer }));
             assert!(self.mailboxes[shard].send(question).is_ok(), "a mailbox with room");
             self.turn();
-            let counted = counted.try_recv().expect("answered in one turn");
+            let (counted, _) = counted.try_recv().expect("answered in one turn");
             let peak = sum.answers_bytes_peak.max(counted.answers_bytes_peak);
             sum.add(&counted);
             sum.answers_bytes_peak = peak;
@@ -685,7 +685,7 @@ fn counted(node: &mut Node) -> ShardCounters {
     let question = ShardMail::Question(Box::new(Question::Counters { answer }));
     assert!(node.mailboxes[0].send(question).is_ok(), "a mailbox with room");
     node.0.turn(0);
-    counted.try_recv().expect("answered in one turn")
+    counted.try_recv().expect("answered in one turn").0
 }
 
 /// Names of topics that are at home on the second of two shards.

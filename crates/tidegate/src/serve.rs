@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use engine::{Signal, on_signals};
 use model::Limits;
+use sd_notify::NotifyState;
 use server::config::load;
 use server::{Config, Server};
 use webhooks::Plan;
@@ -74,12 +75,25 @@ fn start(
     let stopper = server.stopper();
     let stop = move || {
         tracing::info!("stopping: a signal asked for it; clients are told to come back");
+        tell_service_manager(NotifyState::Stopping);
         stopper.begin();
         webhooks.stop();
         stopper.stop();
     };
+    // Before a stop can be asked for: a manager is never told "stopping" and then "ready".
+    tell_service_manager(NotifyState::Ready);
     signals.hand_over(Box::new(stop), reload_of(&server, args));
     Ok(server)
+}
+
+/// Tells systemd, or whoever else started the server and set `NOTIFY_SOCKET`: sd_notify(3).
+fn tell_service_manager(state: NotifyState) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(
+            "cannot tell the service manager, which may stop the server: {error}; NOTIFY_SOCKET \
+             must name a socket that this process can reach, or be unset"
+        );
+    }
 }
 
 /// What SIGHUP does.

@@ -29,8 +29,8 @@ const NOW: [(&str, &str); 9] = [
 const RATES: [(&str, &str); 9] = [
     ("publications", "tidegate_publications_total"),
     ("delivered", "tidegate_delivered_total"),
-    ("bytes out", "tidegate_bytes_out_total"),
-    ("bytes in", "tidegate_bytes_in_total"),
+    ("bytes out", "tidegate_sent_bytes_total"),
+    ("bytes in", "tidegate_received_bytes_total"),
     ("commands", "tidegate_commands_total"),
     ("HTTP requests", "tidegate_http_requests_total"),
     ("connections made", "tidegate_connections_accepted_total"),

@@ -230,7 +230,7 @@ function tellTraffic({ messages, bytesRate, received, published, isAll }) {
   const [number, unit] = bytes(bytesRate).split(" ");
   setText(byId("figure-bytes"), number);
   setText(byId("figure-bytes-unit"), `${unit}/s`);
-  setText(byId("figure-bytes-note"), isOut ? "not connected" : isAll ? "whole, as published" : `${saved(bytesRate, plain)} saved by the options`);
+  setText(byId("figure-bytes-note"), isOut ? "not connected" : isAll ? "whole, as published" : isPlain() ? "catching up" : `${saved(bytesRate, plain)} saved by the options`);
   setText(byId("traffic-publications"), count(received));
   setText(byId("traffic-publications-plain"), count(published));
   setText(byId("traffic-publications-saved"), saved(received, published));

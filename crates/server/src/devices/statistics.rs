@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use admin::{AnswerTimes, ApplicationCounters, CountedApplication};
+use admin::{ApplicationCounters, CountedApplication, Times};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ const WINDOW_MINUTES: u64 = 5;
 pub(crate) struct Statistics {
     pub counters: ApplicationCounters,
     /// How long answers took, since the start.
-    answer_times: AnswerTimes,
+    answer_times: Times,
     /// How long answers took, in microseconds: from handing the request to the device's connection until its answer
     /// is here. A histogram for each of the last minutes.
     minutes: VecDeque<(u64, Histogram<u64>)>,
@@ -126,7 +126,7 @@ impl Statistics {
                 "p99.9": at(0.999),
             },
         });
-        for (name, _, _, value) in self.counters.entries() {
+        for (name, value) in self.counters.members() {
             shown[name] = value.into();
         }
         shown

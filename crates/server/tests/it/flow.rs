@@ -145,7 +145,7 @@ fn a_long_answer_is_made_as_it_is_taken() {
         let body: serde_json::Value = serde_json::from_str(&body).expect("JSON");
         let told = body.get("publications").map_or(&body, |page| &page[0]);
         assert!(status == 200 && told["text"].as_str() == Some(&text), "{status}: not the text");
-        let peak = node.metric("tidegate_answers_bytes_peak");
+        let peak = node.metric("tidegate_answers_peak_bytes");
         assert!(peak <= ANSWERS_BYTES_MAX + (1 << 10), "{path}: {peak} bytes waited");
         assert!(peak > 0, "nothing was counted");
     }

@@ -385,7 +385,7 @@ fn a_session_sends_commands(node: &Node, count: usize) {
 
 /// Steps so far. Asking for them is counted too, and little.
 fn steps(node: &Node) -> u64 {
-    node.metric("tidegate_work_total") + node.metric("tidegate_api_work_total")
+    node.metric("tidegate_work_steps_total") + node.metric("tidegate_api_work_steps_total")
 }
 
 /// A request, what does it at a size, that size, and the steps that each of it may take.
@@ -484,7 +484,7 @@ fn what_a_request_costs_grows_with_its_size() {
     for (kind, size, steps_each) in COMMANDS {
         broken.extend(check(kind, *size, *steps_each, |size| steps_of_command(&node, kind, size)));
     }
-    let peak = node.metric("tidegate_work_per_turn_peak");
+    let peak = node.metric("tidegate_turn_peak_steps");
     println!("{peak} steps in a turn at the most, of both shards together");
     assert!(broken.is_empty(), "{broken:#?}");
     assert!(peak <= 2 * STEPS_OF_A_TURN, "{peak} steps in a turn");

@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import random
 import secrets
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Union
@@ -39,6 +39,9 @@ TOKEN_REFUSED = (4300, 4305)
 
 UNHEARD = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """What goes wrong before anything is sent."""
+
+Trace = Callable[[str, object], Awaitable[None]]
+"""Told how far a request is."""
 
 Outcome = Union[Published, TidegateError]
 """What came of one of several publications."""
@@ -108,6 +111,8 @@ class Publisher:
         self._turns = asyncio.Semaphore(requests_max)
         self._queue_max = queue_max
         self._waiting = 0
+        # A transport of somebody's own may not say when it sends.
+        self._is_traced = options.keys().isdisjoint({"transport", "mounts"})
         self._http = httpx.AsyncClient(**{"limits": limits, "timeout": None, **options})
 
     async def __aenter__(self) -> Publisher:
@@ -192,12 +197,17 @@ class Publisher:
                 token = await self._token_now()
             except Exception as error:
                 return self._put_off(batch, f"there was no token: {error!r}")
-            # Until there is an answer: whoever gives up meanwhile does not know.
             were_doubtful = [item.is_doubtful for item in batch]
-            for item in batch:
-                item.is_doubtful = True
+
+            async def trace(event: str, _: object) -> None:
+                # From then on until there is an answer: whoever gives up meanwhile does not know.
+                if event.endswith("send_request_headers.started"):
+                    self._doubt(batch)
+
+            if not self._is_traced:
+                self._doubt(batch)
             try:
-                answer = await self._post(batch, token)
+                answer = await self._post(batch, token, trace)
             except UNHEARD as error:
                 self._restore(batch, were_doubtful)
                 return self._put_off(batch, repr(error))
@@ -224,12 +234,13 @@ class Publisher:
         finally:
             self._turns.release()
 
-    async def _post(self, batch: list[_Item], token: str | None) -> list[dict[str, Any]]:
+    async def _post(self, batch: list[_Item], token: str | None, trace: Trace) -> list[dict[str, Any]]:
         headers = {"content-type": "application/json"}
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
         body = f'{{"publications":[{",".join(item.text for item in batch)}]}}'
-        answer = await self._http.post(self._url, content=body.encode(), headers=headers)
+        extensions = {"trace": trace}
+        answer = await self._http.post(self._url, content=body.encode(), headers=headers, extensions=extensions)
         await check(answer, 200)
         results: list[dict[str, Any]] = answer.json()["results"]
         return results
@@ -264,8 +275,12 @@ class Publisher:
         """Gives up those that may have been kept, and cannot be sent again."""
         self._put_off(batch, why)
         for item in batch:
-            if not item.has_key:
+            if item.is_doubtful and not item.has_key:
                 _settle(item, _unanswered(item, self._timeout), call)
+
+    def _doubt(self, batch: list[_Item]) -> None:
+        for item in batch:
+            item.is_doubtful = True
 
     def _restore(self, batch: list[_Item], were_doubtful: list[bool]) -> None:
         for item, was_doubtful in zip(batch, were_doubtful, strict=True):
