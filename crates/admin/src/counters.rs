@@ -177,6 +177,8 @@ counters! {
     operations_pending gauge;
     /// Messages of the hub for other shards that leave at the end of this turn.
     hub_mail gauge;
+    /// The most of these that there ever were.
+    hub_mail_peak gauge;
     /// Messages for other shards that wait now because mailboxes are full.
     mail_waiting gauge;
     /// Pages of histories that are awaited from the store now.

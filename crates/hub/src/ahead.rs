@@ -218,7 +218,7 @@ impl<E: Encoder> Hub<E> {
         self.follows += 1;
         let serial = self.follows;
         let home = self.home_of(&name);
-        self.mail.push_back((home, HubMail::Follow { topic: name, serial }));
+        self.post(home, HubMail::Follow { topic: name, serial });
         self.ahead.questions.insert(topic, serial);
         self.ahead.asked.insert(serial, (topic, vec![waiting]));
     }

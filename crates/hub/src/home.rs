@@ -124,11 +124,12 @@ impl<E: Encoder> Hub<E> {
     }
 
     fn tell_followers(&mut self, index: TopicIndex, publication: &Publication) {
-        let topic = self.topics.at(index);
+        let (topic, before) = (self.topics.at(index), self.mail.len());
         for follower in topic.followers.iter().filter(|follower| !follower.is_lapped) {
             let (number, publication) = (topic.home_number(), publication.clone());
             self.mail.push_back((follower.shard, HubMail::Deliver { number, publication }));
         }
+        self.note_mail(self.mail.len() - before);
     }
 
     /// Hears another shard's hub.
@@ -167,7 +168,7 @@ impl<E: Encoder> Hub<E> {
         if self.has_follower(index, from) {
             // It follows because of a pattern or an older wish. What it has already it will skip.
             let state = Box::new(TopicState { serial: Some(serial), ..self.state_of(index) });
-            self.mail.push_back((from, HubMail::Topic(state)));
+            self.post(from, HubMail::Topic(state));
         } else if self.topics.at(index).is_live {
             self.add_follower(index, from, Some(serial));
         } else {
@@ -243,7 +244,7 @@ impl<E: Encoder> Hub<E> {
         is_last: bool,
     ) {
         let mail = HubMail::Selected { selector: selector.clone(), serial, topics, is_last };
-        self.mail.push_back((to, mail));
+        self.post(to, mail);
     }
 
     fn has_follower(&self, index: TopicIndex, shard: ShardIndex) -> bool {
@@ -270,7 +271,7 @@ impl<E: Encoder> Hub<E> {
     fn add_follower(&mut self, index: TopicIndex, shard: ShardIndex, serial: Option<u64>) {
         self.note_follower(index, shard);
         let state = Box::new(TopicState { serial, ..self.state_of(index) });
-        self.mail.push_back((shard, HubMail::Topic(state)));
+        self.post(shard, HubMail::Topic(state));
     }
 
     fn state_of(&self, index: TopicIndex) -> TopicState {
@@ -314,7 +315,7 @@ impl<E: Encoder> Hub<E> {
             for follower in topic.followers.iter_mut().filter(|follower| follower.shard == shard) {
                 follower.is_lapped = false;
             }
-            self.mail.push_back((shard, HubMail::Tail { number, publications, head }));
+            self.post(shard, HubMail::Tail { number, publications, head });
         }
     }
 

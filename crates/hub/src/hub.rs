@@ -75,6 +75,8 @@ pub struct Counters {
     pub operations_pending: u64,
     /// Messages for other shards that the caller did not take yet.
     pub mail: u64,
+    /// The most of them that there ever were: not more than the steps of a turn.
+    pub mail_peak: u64,
     /// Memberships of sessions in audiences now.
     pub subscriptions: u64,
     /// Publications handed to this shard's readers, once each however many read.
@@ -423,7 +425,20 @@ impl<E: Encoder> Hub<E> {
         self.asks.pop_front()
     }
 
-    /// The next message for another shard.
+    /// Has a message go to another shard, in order with what went there before.
+    pub(crate) fn post(&mut self, to: ShardIndex, mail: HubMail) {
+        self.mail.push_back((to, mail));
+        self.note_mail(1);
+    }
+
+    /// Notes that messages for other shards were added. Each is a step at least: there are never more than what a turn may do.
+    pub(crate) fn note_mail(&mut self, count: usize) {
+        self.note_work(count);
+        self.counters.mail_peak = self.counters.mail_peak.max(self.mail.len() as u64);
+    }
+
+    /// The next message for another shard. The owner takes all of them in each turn: those for which there is no room it keeps in
+    /// order, up to a limit of its own, or says so ([`Hub::handle_mail_refused`]).
     pub fn poll_mail(&mut self) -> Option<(ShardIndex, HubMail)> {
         self.mail.pop_front()
     }

@@ -67,7 +67,7 @@ impl<E: Encoder> Hub<E> {
         } else {
             self.follows += 1;
             self.topics.at_mut(index).follow_serial = self.follows;
-            self.mail.push_back((home, HubMail::Follow { topic: name, serial: self.follows }));
+            self.post(home, HubMail::Follow { topic: name, serial: self.follows });
         }
     }
 
@@ -82,7 +82,7 @@ impl<E: Encoder> Hub<E> {
             let serial = self.follows;
             for shard in asked {
                 let selector = selector.clone();
-                self.mail.push_back((shard, HubMail::FollowSelector { selector, serial }));
+                self.post(shard, HubMail::FollowSelector { selector, serial });
             }
             let interest = Interest { serial, unanswered, ..Interest::default() };
             self.interests.insert(selector.clone(), interest);
@@ -118,7 +118,7 @@ impl<E: Encoder> Hub<E> {
         if interest.audiences.is_empty() {
             self.interests.remove(selector);
             for shard in self.other_shards() {
-                self.mail.push_back((shard, HubMail::UnfollowSelector(selector.clone())));
+                self.post(shard, HubMail::UnfollowSelector(selector.clone()));
             }
         }
     }
@@ -132,7 +132,7 @@ impl<E: Encoder> Hub<E> {
         let home = self.home_of(&topic.name);
         if home != self.settings.shard {
             let name = topic.name.clone();
-            self.mail.push_back((home, HubMail::Unfollow(name)));
+            self.post(home, HubMail::Unfollow(name));
             self.renewal.forget(index);
             self.topics.remove(index);
             return;
@@ -157,7 +157,7 @@ impl<E: Encoder> Hub<E> {
             // What was asked for by name is unknown because it was taken back: its home will hear that.
             if state.serial.is_none() {
                 let home = self.home_of(&state.topic);
-                self.mail.push_back((home, HubMail::Unfollow(state.topic)));
+                self.post(home, HubMail::Unfollow(state.topic));
             }
             return;
         };

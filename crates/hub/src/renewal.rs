@@ -134,7 +134,7 @@ impl<E: Encoder> Hub<E> {
         }
         for shard in followers {
             let epoch = self.topics.epoch(epoch).clone();
-            self.mail.push_back((shard, HubMail::Epoch { number, epoch, ended_at }));
+            self.post(shard, HubMail::Epoch { number, epoch, ended_at });
         }
         self.renewal.count += 1;
         if is_followed {

@@ -17,6 +17,7 @@ use crate::hub::Hub;
 use crate::index::{AudienceIndex, SessionIndex, TopicIndex};
 use crate::options::{Manner, OptionsIndex};
 use crate::overlap::{Overlaps, TooMany};
+use crate::selector_tree::SelectorTree;
 use crate::session::Membership;
 use crate::walk::Walk;
 
@@ -339,11 +340,8 @@ impl<E: Encoder> Hub<E> {
     fn merge_cursors(&mut self, session: SessionIndex, packed: &[Luggage]) -> Option<u64> {
         let earliest = packed.iter().filter_map(|one| one.cursor).min()?;
         let later = packed.iter().filter_map(|one| Some((one, one.cursor?)));
-        let mut stood_at: HashMap<TopicIndex, u64, RandomState> = HashMap::default();
-        for (one, cursor) in later.filter(|(_, cursor)| *cursor > earliest) {
-            let topics = self.topics_selected(&one.selectors);
-            stood_at.extend(topics.into_iter().map(|topic| (topic, cursor)));
-        }
+        let later: Vec<(&Luggage, u64)> = later.filter(|(_, cursor)| *cursor > earliest).collect();
+        let stood_at = self.places_in(&later);
         let Some(latest) = stood_at.values().max().copied() else { return Some(earliest) };
         let mut taken = self.sequences_at(&stood_at);
         // Nothing of these is to be told twice, and perhaps they are not even announced yet.
@@ -358,6 +356,35 @@ impl<E: Encoder> Hub<E> {
             *known = (*known).max(through);
         }
         Some(earliest)
+    }
+
+    /// At which delivery a session stands in each topic of what it leaves. Patterns are looked for in one pass over the names,
+    /// as `check_merge` does that bounds it, not in one for each: a session may have thousands at different places.
+    fn places_in(&self, packed: &[(&Luggage, u64)]) -> HashMap<TopicIndex, u64, RandomState> {
+        let mut stood_at = HashMap::default();
+        let (mut patterns, mut tree) = (Vec::new(), SelectorTree::default());
+        for (one, cursor) in packed {
+            self.note_work(one.selectors.len());
+            for selector in &one.selectors {
+                match selector.as_topic() {
+                    Some(name) => {
+                        let topic = self.topics.find(name);
+                        stood_at.extend(topic.map(|topic| (topic, *cursor)));
+                    }
+                    None => {
+                        tree.insert(selector, *cursor);
+                        patterns.push(selector);
+                    }
+                }
+            }
+        }
+        for topic in self.revealed_by(&patterns) {
+            let name = &self.topics.at(topic).name;
+            tree.visit_matches(name.as_str(), &mut |cursor| {
+                stood_at.insert(topic, cursor);
+            });
+        }
+        stood_at
     }
 
     /// The newest sequence of each topic among the deliveries up to the one that is named for it, where that is
@@ -496,21 +523,6 @@ impl<E: Encoder> Hub<E> {
         } else {
             self.complete_join(audience, session, join);
         }
-    }
-
-    /// The topics that a list of selectors selects now: those named, and those revealed.
-    pub(crate) fn topics_selected(&self, selectors: &[Selector]) -> Vec<TopicIndex> {
-        let names = selectors.iter().filter_map(Selector::as_topic);
-        let mut found: Vec<TopicIndex> = names.filter_map(|name| self.topics.find(name)).collect();
-        self.note_work(selectors.len());
-        let patterns: Vec<&Selector> =
-            selectors.iter().filter(|selector| selector.has_wildcard()).collect();
-        found.extend(self.revealed_by(&patterns));
-        if selectors.len() > 1 {
-            found.sort_unstable();
-            found.dedup();
-        }
-        found
     }
 
     /// Ends what a session no longer reads. Topics of its replay that it does not read are passed by when it comes to

@@ -891,6 +891,7 @@ impl<I: Io> Shard<I> {
             inputs_waiting: self.inputs.len() as u64,
             operations_pending: hub.operations_pending,
             hub_mail: hub.mail,
+            hub_mail_peak: hub.mail_peak,
             mail_waiting: self.waiting.iter().map(|mail| mail.len() as u64).sum(),
             store_reads: self.reads.len() as u64,
             batches_held: hub.batches_held,

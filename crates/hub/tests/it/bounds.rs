@@ -453,6 +453,56 @@ fn who_stands_at_different_places_in_very_many_topics_has_to_catch_up_first() {
     assert_eq!(join(4 * NAMES_MAX), Err(Code::MustCatchUp));
 }
 
+/// Steps of a `subscribe` that joins so many patterns, at each of which the session stands at another place.
+fn joined(patterns: usize) -> u64 {
+    const NAMES: usize = 1_000;
+    let mut node = Node::new(1, Limits::default(), Vec::new(), 1 << 20);
+    (0..NAMES).for_each(|number| node.publish(&format!("{number}/{}", number % 100), "x"));
+    let reader = node.open(0, SINGLE, ROOM);
+    node.settle();
+    full(&mut node, reader);
+    for number in 0..patterns {
+        node.subscribe(reader, &[&format!("+/{number}")], Start::Now);
+        node.publish(&format!("{number}/{number}"), "y");
+        node.turn(0, 100);
+    }
+    let session = node.readers[reader].as_ref().expect("open").session;
+    let (selectors, options) = (vec![node.selector("#")], SubscribeOptions::default());
+    let (start, positions) = (Start::Now, Vec::new());
+    let wanted = Subscribe { selectors, start, positions, name: None, options };
+    let before = node.hubs[0].work();
+    node.hubs[0].subscribe(session, None, wanted).expect("few enough names");
+    node.hubs[0].work() - before
+}
+
+#[test]
+fn joining_many_patterns_looks_at_the_names_once() {
+    let (some, many) = (joined(50), joined(100));
+    assert!(many < some * 3 / 2, "{some} steps for 50 patterns, {many} for 100");
+}
+
+/// Each message for another shard is a step; the node of these tests holds that in every history.
+#[test]
+fn there_is_no_more_mail_than_a_command_may_cause() {
+    const SHARDS: usize = 4;
+    let limits = Limits::default();
+    let count = limits.subscriptions_per_session_max;
+    let mut node = Node::new(SHARDS, limits, Vec::new(), 1 << 20);
+    let reader = node.open(0, SINGLE, 1 << 30);
+    let texts: Vec<String> = (0..count).map(|number| format!("{number}/+")).collect();
+    let selectors: Vec<&str> = texts.iter().map(String::as_str).collect();
+    node.subscribe(reader, &selectors, Start::Now);
+    node.settle();
+    let most = (count * (SHARDS - 1)) as u64;
+    assert_eq!(node.hubs[0].counters().mail_peak, most, "a message for each pattern and shard");
+    node.close(reader);
+    node.settle();
+    let counters = node.hubs[0].counters();
+    assert_eq!((counters.mail, counters.mail_peak), (0, most));
+    // Who asks is answered with a message: the others have no more to send.
+    assert!(node.hubs.iter().all(|hub| hub.counters().mail_peak <= most));
+}
+
 /// How many names a shard looks at in one turn, in the tests of what takes several.
 const PER_TURN: usize = 1_000;
 

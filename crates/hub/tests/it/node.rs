@@ -332,6 +332,8 @@ pub struct Node {
     pub floors: HashMap<(u64, String), u64>,
     /// Those of them that are positions.
     resumed: HashSet<(u64, String)>,
+    /// The steps of each shard when its mail was last taken.
+    paid: Vec<u64>,
     /// Whether something was published on a shard since it last sent its mail.
     has_unsent: Vec<bool>,
     /// How many sessions the hubs closed.
@@ -380,6 +382,7 @@ impl Node {
             commands: 0,
             floors: HashMap::new(),
             resumed: HashSet::new(),
+            paid: vec![0; shards],
             has_unsent: vec![false; shards],
             closed: 0,
             gaps: Gaps::Exact,
@@ -753,7 +756,11 @@ impl Node {
                 self.hubs[shard].handle_room(ShardIndex(to as u16));
             }
         }
+        let work = self.hubs[shard].work();
+        let mut paid = work - std::mem::replace(&mut self.paid[shard], work);
         while let Some((to, mail)) = self.hubs[shard].poll_mail() {
+            // So a turn has no more to send than what it may do.
+            paid = paid.checked_sub(1).expect("each message is a step at least");
             let index = usize::from(to.0);
             let is_full = !self.waiting[shard][index].is_empty()
                 || self.mailboxes[index].len() >= self.mailbox_len_max;
