@@ -26,7 +26,7 @@ const reader = new Reader(handleGap);
 function connect() {
   client?.close();
   reader.stop();
-  const next = (client = new Client(location.origin, { name: "page", token: token(), lastMs: 5_000, stableMs: 1_000 }));
+  const next = (client = new Client(location.origin, { name: "page", token: token(), logger: false, lastMs: 5_000, stableMs: 1_000 }));
   const ours = (handle) => (told) => next === client && handle(told);
   client.on("state", ours(handleState));
   // What ends the connection is told as its state; what ends a subscription, where it is shown.

@@ -35,6 +35,7 @@ export class Link {
     const client = new Client(location.origin, {
       name: "page",
       token: token(),
+      logger: false,
       transports: [transport],
       deltas: [jsonPatch],
       WebSocket: this.#network.webSocketClass(),

@@ -3,6 +3,8 @@
  * know: what it does about a break is what it would do on a train.
  */
 
+const AWAY = "the network is away, as it was asked to be";
+
 /** What arrived, and the connections that are open. */
 export class Network {
   /** Messages of a WebSocket, or pieces of a response. */
@@ -52,12 +54,14 @@ export class Network {
     const plain = globalThis.fetch.bind(globalThis);
     globalThis.fetch = (input, init) => {
       const { pathname } = new URL(input.url ?? input, location.href);
+      // Asked why there is no WebSocket, a network that is away does not answer either.
+      if (this.#isCut && pathname === "/v1/ws") return Promise.reject(new TypeError(AWAY));
       return /\/v1\/(sse|stream|poll)$/.test(pathname) ? this.#watched(plain, input, init) : plain(input, init);
     };
   }
 
   async #watched(plain, input, init = {}) {
-    if (this.#isCut) throw new TypeError("the network is away, as it was asked to be");
+    if (this.#isCut) throw new TypeError(AWAY);
     const breaking = new AbortController();
     const breaker = () => breaking.abort(new TypeError("the network broke, as it was asked to"));
     const done = () => this.#breakers.delete(breaker);

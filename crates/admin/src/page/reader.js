@@ -42,7 +42,7 @@ export class Reader {
     this.#waiting.length = 0;
     byId("reader-messages").replaceChildren();
     tellProblem("reader-problem", undefined);
-    const client = (this.#client = new Client(location.origin, { name: "page", token: token(), lastMs: 5_000 }));
+    const client = (this.#client = new Client(location.origin, { name: "page", token: token(), logger: false, lastMs: 5_000 }));
     const ours = (handle) => (told) => client === this.#client && handle(told);
     const fail = ours(({ message }) => {
       this.stop();
