@@ -31,6 +31,7 @@ use crate::work::{Batch, Telling, Work, WorkIndex};
 pub(crate) struct Flush {
     /// Boxed: they come and go with each batch, and are not moved about then.
     pub works: SlotMap<Box<Work>>,
+    #[expect(clippy::vec_box, reason = "they are taken out as they are, and not moved")]
     spare: Vec<Box<Work>>,
     /// Works with pending deliveries and no batch being sent.
     dirty: Vec<WorkIndex>,
