@@ -1,5 +1,5 @@
 //! What each HTTP request and each command costs grows with its size, not with the square of it, and none takes a turn of a shard
-//! for itself: steps are counted, in the shards and in the API, not time. Many commands together are `sim/tests/flow.rs`, those
+//! for itself: steps are counted, in the shards and in the API, not time. Many commands together are `sim/tests/flow`, those
 //! beside many others `hub/tests/it/bounds.rs`.
 
 use std::io::{Read, Write};
