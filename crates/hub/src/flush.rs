@@ -396,12 +396,14 @@ impl<E: Encoder> Hub<E> {
         if self.flush.finished.len() == NOTED_MAX {
             return;
         }
-        let oldest = self.flush.work(index).cut.first();
-        if let Some(Delivery { what: What::Publication(publication), .. }) =
-            oldest.and_then(|number| self.deliveries.get(*number))
-        {
-            self.flush.finished.push(publication.unix_ms());
-        }
+        // A topic that is new is announced before its first publication.
+        const LOOKED_AT: usize = 8;
+        let mut first = self.flush.work(index).cut.iter().take(LOOKED_AT);
+        let kept_at = first.find_map(|number| match self.deliveries.get(*number)?.what {
+            What::Publication(ref publication) => Some(publication.unix_ms()),
+            _ => None,
+        });
+        self.flush.finished.extend(kept_at);
     }
 
     /// When the oldest publication was kept of each batch that all its readers in step have been sent since this was last
