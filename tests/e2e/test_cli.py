@@ -172,7 +172,6 @@ def test_a_conformance_suite_that_cannot_run_fails(tmp_path):
         (["bench", "nonsense"], "there is no scenario `nonsense`"),
         (["bench", "--scale", "much"], "say auto or 0.1"),
         (["get", "a", "--server", "ftp://x"], "write such as ws://localhost:8470"),
-        (["get", "a", "--server", "wss://x"], "no TLS yet"),
         (["serve", "--listen", "8470"], "write such as"),
         (["serve", "--server", "x"], "unexpected argument"),
         (["config", "check", "--token", "x"], "unexpected argument"),

@@ -120,7 +120,8 @@ impl Client {
         let features = Some(Features::ALL);
         let hello = model::Hello { token, client, batch: true, fragments: true, rates, features };
         let seed = self.seed.wrapping_add(self.take_id().0);
-        let connection = Connection::open(self.nodes.url(), hello, seed)?;
+        let connection =
+            Connection::open(self.nodes.url(), self.options.ca.as_deref(), hello, seed)?;
         let message_bytes_max = connection.message_bytes_max;
         self.state = State::Connected(Box::new(connection));
         self.backoff.reset();

@@ -1,7 +1,7 @@
-//! One WebSocket connection over a blocking TCP socket.
+//! One WebSocket connection over a blocking socket.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{ErrorKind, Read};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use model::{Code, Command, CommandId, Event, Features, Hello, Limits, Refusal};
@@ -12,6 +12,7 @@ use protocol::websocket::{
 };
 
 use crate::errors::{ClientError, ErrorCode};
+use crate::transport::{Target, Transport};
 
 fn broken(why: impl std::fmt::Display) -> ClientError {
     let text = format!("the connection broke: {why}; it can be opened again");
@@ -21,7 +22,7 @@ fn broken(why: impl std::fmt::Display) -> ClientError {
 /// A connection that speaks the binary dialect.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Transport,
     inbound: Inbound,
     limits: Limits,
     random: u64,
@@ -58,19 +59,24 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 const HELLO_ID: CommandId = CommandId(0);
 
 impl Connection {
-    /// Connects to `url` (`ws://host:port`), shakes hands and says `hello`.
-    pub(crate) fn open(url: &str, hello: Hello, seed: u64) -> Result<Self, Failure> {
+    /// Connects to `url` (`ws://host:port`, `wss://host`), shakes hands and says `hello`. `ca` is a file of authorities to trust
+    /// instead of the system's.
+    pub(crate) fn open(
+        url: &str,
+        ca: Option<&Path>,
+        hello: Hello,
+        seed: u64,
+    ) -> Result<Self, Failure> {
         let cannot = |code: ErrorCode, why: String, how: &str| {
             ClientError::new(code, format!("cannot connect to {url}: {why}; {how}"))
         };
         let unreachable = |why: String, how: &str| cannot(ErrorCode::Unreachable, why, how);
-        let host = host_of(url).ok_or_else(|| {
-            let why = "it is no ws:// address".into();
+        let target = Target::of(url).ok_or_else(|| {
+            let why = "it is no ws:// or wss:// address".into();
             cannot(ErrorCode::Misused, why, "write such as ws://127.0.0.1:8470")
         })?;
-        let stream = connect(&host).map_err(|error| {
-            unreachable(error.to_string(), "check the address, and that it runs")
-        })?;
+        let stream = Transport::open(&target, ca, STEP_MAX)
+            .map_err(|no_way| unreachable(no_way.why, &no_way.how))?;
         let mut connection = Self {
             stream,
             inbound: Inbound::default(),
@@ -81,7 +87,7 @@ impl Connection {
             payload_bytes_max: Limits::default().payload_bytes_max,
             features: Features::ALL,
         };
-        connection.shake_hands(&host).map_err(|refused| {
+        connection.shake_hands(&target.authority).map_err(|refused| {
             let error = match refused.refusal {
                 Some(Refusal { code, text }) => {
                     let text = format!("cannot connect to {url}: {text}");
@@ -158,18 +164,19 @@ impl Connection {
     }
 
     fn shake_hands(&mut self, host: &str) -> Result<(), HandshakeRefused> {
-        self.stream.set_nodelay(true)?;
         let mut key = [0; 16];
         key[..8].copy_from_slice(&self.next_random().to_ne_bytes());
         key[8..].copy_from_slice(&self.next_random().to_ne_bytes());
         let mut request = Vec::new();
         encode_handshake_request("/v1/ws", host, key, Subprotocol::Binary, None, &mut request);
-        self.stream.write_all(&request)?;
-        self.stream.set_read_timeout(Some(STEP_MAX))?;
+        self.stream.send(&request)?;
         let mut answer = Vec::new();
         let mut byte = [0; 1];
         // Byte by byte: what follows the head belongs to the frames. It is once a connection.
         loop {
+            if answer.starts_with(&TLS_ALERT) {
+                return Err(speaks_tls());
+            }
             match check_handshake_response(&answer, key) {
                 Ok(Some(_)) => return Ok(()),
                 Ok(None) => {}
@@ -192,6 +199,10 @@ impl Connection {
         let mut body = Vec::new();
         // What came until then is good enough to tell.
         let _ = (&mut self.stream).take(bytes_max as u64).read_to_end(&mut body);
+        // As nginx says it.
+        if String::from_utf8_lossy(&body).contains("HTTP request was sent to HTTPS port") {
+            return speaks_tls();
+        }
         HandshakeRefused {
             refusal: json::decode_refusal(&body),
             why: format!("{}: {}", said.why, String::from_utf8_lossy(&body)),
@@ -220,7 +231,7 @@ impl Connection {
     }
 
     pub(crate) fn send(&mut self, frames: &[u8]) -> Result<(), ClientError> {
-        self.stream.write_all(frames).map_err(broken)
+        self.stream.send(frames).map_err(broken)
     }
 
     /// Hands the records that arrive until `until` to `take`; answers after the first bytes, and
@@ -231,7 +242,7 @@ impl Connection {
         take: &mut impl FnMut(ServerRecord<'_>),
     ) -> Result<bool, ClientError> {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        self.stream.set_read_timeout(Some(left)).map_err(broken)?;
+        self.stream.set_read_timeout(left).map_err(broken)?;
         let mut buffer = std::mem::take(&mut self.buffer);
         let result = match self.stream.read(&mut buffer) {
             Ok(0) => Err(broken("the server closed it")),
@@ -294,6 +305,14 @@ impl From<std::io::Error> for HandshakeRefused {
     }
 }
 
+/// How a server of TLS begins to answer who speaks none: an alert of version 3.
+const TLS_ALERT: [u8; 2] = [21, 3];
+
+fn speaks_tls() -> HandshakeRefused {
+    let why = "it speaks TLS there: use wss:// or https://".to_owned();
+    HandshakeRefused { refusal: None, why, stay_away: Duration::ZERO }
+}
+
 /// What a close frame means.
 fn closed(reason: Option<(u16, &str)>) -> ClientError {
     let Some((number, text)) = reason else { return broken("the server closed it") };
@@ -305,42 +324,17 @@ fn closed(reason: Option<(u16, &str)>) -> ClientError {
     }
 }
 
-fn connect(host: &str) -> std::io::Result<TcpStream> {
-    let mut last = None;
-    for address in host.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, STEP_MAX) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| std::io::Error::other("its name has no address")))
-}
-
 /// Whether a read ended early, by its time or by a signal, and the connection is as good as before.
 fn is_nothing(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// `host:port` of a `ws://` address.
-fn host_of(url: &str) -> Option<String> {
-    let rest = url.strip_prefix("ws://").or_else(|| url.strip_prefix("http://"))?;
-    let authority = rest.split('/').next().filter(|authority| !authority.is_empty())?;
-    Some(if authority.contains(':') { authority.into() } else { format!("{authority}:80") })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
-
-    #[test]
-    fn addresses_are_read() {
-        assert_eq!(host_of("ws://a:1/v1/ws"), Some("a:1".into()));
-        assert_eq!(host_of("ws://a"), Some("a:80".into()));
-        assert_eq!(host_of("a:1"), None);
-        assert_eq!(host_of("ws:///x"), None);
-    }
 
     /// What comes of a server that answers a handshake with this.
     fn refused_with(answer: &'static str) -> Failure {
@@ -363,7 +357,7 @@ mod tests {
             rates: model::Rates::default(),
             features: None,
         };
-        let failure = Connection::open(&url, hello, 7).expect_err("it is refused");
+        let failure = Connection::open(&url, None, hello, 7).expect_err("it is refused");
         server.join().expect("it was asked");
         failure
     }

@@ -22,7 +22,10 @@ mod payloads;
 mod progress;
 mod selectors;
 mod subscriptions;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod tracker;
+mod transport;
 mod turns;
 mod update;
 

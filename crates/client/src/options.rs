@@ -1,6 +1,7 @@
 //! How a client connects.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ impl fmt::Debug for Token {
 pub struct ClientOptions {
     /// Who it is; anonymous without.
     pub token: Option<Token>,
+    /// A PEM file of the authorities that servers' certificates may be of, instead of the system's (`wss://`, `https://`).
+    pub ca: Option<PathBuf>,
     /// Other nodes, `ws://host:port`: each is tried in turn when the one before does not serve.
     pub other_urls: Vec<String>,
     /// The client's own name, for the server's logs.
@@ -56,6 +59,7 @@ impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             token: None,
+            ca: None,
             other_urls: Vec::new(),
             name: None,
             rates: Rates::default(),

@@ -29,6 +29,9 @@ pub(crate) struct Remote {
     /// The token to present.
     #[arg(long, env = "TIDEGATE_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
+    /// A PEM file of the authorities that the server's certificate may be of, instead of the system's (wss://, https://).
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_CA")]
+    pub ca: Option<PathBuf>,
 }
 
 /// How a command prints what it got.

@@ -1,10 +1,12 @@
 //! Questions to a server over HTTP, for the commands that look at it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use ureq::Agent;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::Failure;
 use crate::args::Remote;
@@ -22,6 +24,21 @@ pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, PATH).to_string()
 }
 
+/// The authorities that a server's certificate may be of; or none, and why.
+fn roots_for(remote: &Remote) -> (RootCerts, Option<String>) {
+    let is_tls = ["wss://", "https://"].iter().any(|start| remote.server.starts_with(start));
+    let found = match is_tls {
+        true => client::tls::authorities(remote.ca.as_deref()),
+        false => Ok(Vec::new()),
+    };
+    let roots: Vec<Certificate<'static>> = found
+        .iter()
+        .flatten()
+        .map(|certificate| Certificate::from_der(certificate).to_owned())
+        .collect();
+    (RootCerts::Specific(Arc::new(roots)), found.err())
+}
+
 /// The HTTP side of a server.
 pub(crate) struct Api {
     agent: Agent,
@@ -29,11 +46,15 @@ pub(crate) struct Api {
     server: String,
     base: String,
     token: Option<String>,
+    /// Why nothing can be asked over TLS.
+    no_tls: Option<String>,
 }
 
 impl Api {
     pub(crate) fn new(remote: &Remote) -> Self {
+        let (roots, no_tls) = roots_for(remote);
         let agent = Agent::config_builder()
+            .tls_config(TlsConfig::builder().root_certs(roots).build())
             .timeout_global(Some(ANSWER_MAX))
             .http_status_as_error(false)
             .max_redirects(0)
@@ -47,7 +68,7 @@ impl Api {
             _ => server.clone(),
         };
         let base = base.trim_end_matches('/').trim_end_matches("/v1/ws").to_owned();
-        Self { agent, server, base, token: remote.token.clone() }
+        Self { agent, server, base, token: remote.token.clone(), no_tls }
     }
 
     /// The text that a path answers with.
@@ -78,16 +99,12 @@ impl Api {
     /// Nobody answers.
     pub(crate) fn ask(&self, path: &str) -> Result<(u16, String), (Failure, String)> {
         let cannot = |error: ureq::Error| {
-            let why = match error {
-                ureq::Error::Io(error) => error.to_string(),
-                error => error.to_string(),
-            };
-            let text = format!(
-                "cannot connect to {}: {why}; check the address, and that it runs",
-                self.server
-            );
-            (Failure::NoConnection, text)
+            let (why, how) = self.told(&error);
+            (Failure::NoConnection, format!("cannot connect to {}: {why}; {how}", self.server))
         };
+        if let Some(why) = &self.no_tls {
+            return Err((Failure::Usage, format!("cannot connect to {}: {why}", self.server)));
+        }
         let mut request = self.agent.get(format!("{}{path}", self.base));
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -99,11 +116,42 @@ impl Api {
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     }
 
+    /// What went wrong, and what helps.
+    fn told(&self, error: &ureq::Error) -> (String, String) {
+        let inner = match error {
+            ureq::Error::Io(error) => error.get_ref(),
+            _ => None,
+        };
+        let of_tls = match (error, inner.and_then(|inner| inner.downcast_ref())) {
+            (ureq::Error::Rustls(error), _) | (_, Some(error)) => Some(error),
+            _ => None,
+        };
+        let authority = self.base.split_once("://").map_or(&*self.base, |(_, rest)| rest);
+        let name = authority.rsplit_once(':').map_or(authority, |(name, _)| name);
+        match of_tls {
+            Some(error) => client::tls::told(error, name),
+            None => {
+                let why = match error {
+                    ureq::Error::Io(error) => error.to_string(),
+                    error => error.to_string(),
+                };
+                (why, "check the address, and that it runs".to_owned())
+            }
+        }
+    }
+
     /// What stands for a refusal: how it is told, and the server's code.
     pub(crate) fn refusal(&self, status: u16, text: &str) -> (Failure, String) {
         let said: Value = serde_json::from_str(text).unwrap_or_default();
         match (said["error"].as_str(), said["code"].as_u64()) {
             (Some(error), Some(code)) => (Failure::Refused, format!("{error} (code {code})")),
+            _ if text.contains("HTTP request was sent to HTTPS port") => {
+                let text = format!(
+                    "cannot connect to {}: it speaks TLS there: use wss:// or https://",
+                    self.server
+                );
+                (Failure::NoConnection, text)
+            }
             _ => {
                 let server = &self.server;
                 (
@@ -128,7 +176,7 @@ mod tests {
             ("wss://a/", "https://a"),
             ("http://a:1/v1/ws", "http://a:1"),
         ] {
-            let api = Api::new(&Remote { server: server.into(), token: None });
+            let api = Api::new(&Remote { server: server.into(), token: None, ca: None });
             assert_eq!(api.base, base, "{server}");
         }
         assert_eq!(encoded("a b/ä#+&"), "a%20b/%C3%A4%23%2B%26");

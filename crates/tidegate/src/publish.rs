@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::args::{Output, PubArgs, Remote};
 use crate::payload::{Said, check_said, kind_of};
-use crate::usage::{topic_of, wrong};
+use crate::usage::topic_of;
 use crate::{Failure, Outcome, print_line};
 
 /// Publications on their way without an answer, at most.
@@ -26,16 +26,12 @@ pub(crate) fn connect_with(remote: &Remote, rates: Rates) -> Result<Client, (Fai
     let options = ClientOptions {
         rates,
         token: remote.token.clone().map(Token::from),
+        ca: remote.ca.clone(),
         name: Some("tidegate-cli".into()),
         other_urls: Vec::new(),
         seed: None,
         publish_timeout: ANSWER_MAX,
     };
-    if remote.server.starts_with("wss://") || remote.server.starts_with("https://") {
-        let server = &remote.server;
-        let why = "commands that keep a connection speak no TLS yet; use ws:// to where TLS ends";
-        return Err(wrong(format!("cannot connect to {server}: {why}")));
-    }
     Client::connect(&remote.server, options).map_err(|error| failure_of(&error))
 }
 

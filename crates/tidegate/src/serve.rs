@@ -41,7 +41,7 @@ fn show(server: Server) -> Outcome {
         "Open http://{address}/demo in a browser: this machine's readings and a synthetic market."
     );
     println!("Or: tidegate sub 'markets/ftse/+' --server ws://{address}");
-    let remote = Remote { server: format!("ws://{address}"), token: None };
+    let remote = Remote { server: format!("ws://{address}"), token: None, ca: None };
     std::thread::Builder::new()
         .name("feed".into())
         .spawn(move || {
