@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::node::{Carriage, Node, Session};
+use crate::node::Node;
 
 #[test]
 fn a_key_for_one_websocket_is_used_up_also_where_the_clock_is_set_back() {
