@@ -13,8 +13,7 @@ test: ## Installs what the tests need (Debian packages, Node and Python modules)
 	./tests/stage 360 "build and unit tests" sh -c '$(CARGO) test --workspace --profile ci && $(CARGO) build --profile ci --package tidegate'
 	./tests/stage 120 "end to end" ./tests/e2e/run
 	./tests/stage 30 "WebSocket conformance" ./tests/conformance/autobahn
-	./tests/stage 60 "TypeScript SDK" ./sdk/typescript/test
-	./tests/stage 60 "Python SDK" ./sdk/python/test
+	./tests/stage 120 "TypeScript and Python SDKs" ./tests/sdks
 	./tests/stage 30 "Rust SDK" $(CARGO) test --profile ci --package tidegate-client --test conformance
 	@./tests/stage --summary
 

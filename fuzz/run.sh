@@ -15,16 +15,18 @@ build=${CARGO_TARGET_DIR:-../target}/fuzz
 host=$(rustc -vV | sed -n 's/^host: //p')
 # Naming the host keeps the flags away from build scripts and macros.
 cargo build --quiet --release --target "$host" --target-dir "$build"
-for target in "${targets[@]}"; do
-  found="$build/corpus/$target"
+fuzz_one() {
+  local target=$1 found="$build/corpus/$1" log="$build/$1.log"
   mkdir -p "$found" "corpus/$target"
-  echo "fuzz: $target for $seconds s"
-  log="$build/$target.log"
   if ! "$build/$host/release/$target" -max_total_time="$seconds" -max_len=1024 -timeout=5 -seed="${SEED:-0}" \
     -artifact_prefix="$build/$target-" -print_final_stats=1 "$found" "corpus/$target" 2>"$log"; then
     tail -n 40 "$log"
     echo "fuzz: $target failed; the input is kept as $build/$target-*" >&2
-    exit 1
+    return 1
   fi
-  grep -E "number_of_executed_units|new_units_added" "$log" | sed 's/^/  /'
-done
+  echo "fuzz: $target for $seconds s," "$(grep -E 'number_of_executed_units|new_units_added' "$log" | tr -s '\n ' ' ')"
+}
+# Two at a time: each has one thread.
+export -f fuzz_one
+export build host seconds SEED
+printf '%s\n' "${targets[@]}" | xargs -P 2 -I {} bash -c 'fuzz_one {}'
