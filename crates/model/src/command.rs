@@ -45,6 +45,46 @@ pub enum Command {
     Ping,
 }
 
+impl Command {
+    /// What kinds there are, as [`Command::kind`] names them.
+    pub const KINDS: [&str; 14] = [
+        "hello",
+        "subscribe",
+        "unsubscribe",
+        "publish",
+        "history",
+        "acknowledge",
+        "handle",
+        "unhandle",
+        "request",
+        "respond",
+        "attach",
+        "detach",
+        "close",
+        "ping",
+    ];
+
+    /// Its kind, as `type` says it in JSON. A new one goes into [`Command::KINDS`] too: tests demand a row for each there.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "hello",
+            Self::Subscribe(_) => "subscribe",
+            Self::Unsubscribe(_) => "unsubscribe",
+            Self::Publish(_) => "publish",
+            Self::History(_) => "history",
+            Self::Acknowledge(_) => "acknowledge",
+            Self::Handle(_) => "handle",
+            Self::Unhandle(_) => "unhandle",
+            Self::Request(_) => "request",
+            Self::Respond(_) => "respond",
+            Self::Attach(_) => "attach",
+            Self::Detach(_) => "detach",
+            Self::Close => "close",
+            Self::Ping => "ping",
+        }
+    }
+}
+
 /// Who a peer is and how it wants to be spoken to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {

@@ -89,6 +89,10 @@ async def is_a_proxy(body: dict[str, Any], writer: asyncio.StreamWriter) -> None
     await answer(writer, 502, "bad gateway")
 
 
+async def is_another_server(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    await answer(writer, 200, json.dumps({"ok": True}))
+
+
 async def test_what_it_publishes_is_kept_where_it_says_once_for_each_key(server: Server) -> None:
     async with Publisher(http(server.url), token="writer") as publisher:
         first = await publisher.publish("pub/a", {"x": 1})
@@ -110,7 +114,7 @@ async def test_many_go_in_as_few_requests_as_they_fit_into_in_order(server: Serv
         assert [len(keys) for keys in made.keys] == [1_000, 1_000, 500, 1]
 
 
-@pytest.mark.parametrize("respond", [breaks, refuses(503, 4000), refuses(503, 4106), is_a_proxy])
+@pytest.mark.parametrize("respond", [breaks, refuses(503, 4000), refuses(503, 4106), is_a_proxy, is_another_server])
 async def test_it_is_sent_again_with_the_same_key_after(respond: Respond) -> None:
     async with scripted(respond, takes) as (url, made), Publisher(url) as publisher:
         assert await publisher.publish("a", 1) == Published("a", "e", 1, "memory")

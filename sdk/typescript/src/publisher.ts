@@ -174,7 +174,8 @@ export class Publisher {
     const init = { method: "POST", headers, body, signal: call.signal } as const;
     const response = await (this.#options.fetch ?? fetch)(this.#url, init);
     if (!response.ok) throw await refusalOf(response);
-    const { results } = (await response.json()) as { results: readonly (Published & { code?: number; error: string })[] };
+    const { results } = (await response.json()) as { results?: readonly (Published & { code?: number; error: string })[] };
+    if (results?.length !== batch.length) throw new Error("the answer is not one of a Tidegate server");
     batch.forEach((item, at) => {
       const { code, error, ...kept } = results[at]!;
       const refusal = code === undefined ? undefined : new TidegateError(code, error);

@@ -86,6 +86,8 @@ test.each([
   ["a connection that breaks", breaks],
   ["a server that is stopping", refuses(503, 4000)],
   ["a server that is full", refuses(503, 4106)],
+  ["an answer of another server", ((_, answer) => answer.end('{"ok":true}')) as Answer],
+  ["an answer about fewer", ((_, answer) => answer.end('{"results":[]}')) as Answer],
   ["a proxy without its server", ((_, answer) => answer.writeHead(502).end("bad gateway")) as Answer],
 ])("it is sent again after %s, with the same key", async (_, answer) => {
   const { url, keys } = await scripted(answer, takes);

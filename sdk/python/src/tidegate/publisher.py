@@ -70,9 +70,9 @@ class _Item:
 
 @dataclass
 class _Call:
-    """What is left of a call, and what came of it."""
+    """What is left of a call, by its place there and in that order, and what came of it."""
 
-    left: list[_Item]
+    left: dict[int, _Item]
     outcomes: dict[int, Outcome] = field(default_factory=dict)
 
 
@@ -154,11 +154,11 @@ class Publisher:
         is sent again after the others. Raises `TypeError` or `ValueError` if one is nothing that can be published.
         """
         seconds = self._timeout if timeout is None else timeout
-        call = _Call([self._item(index, draft) for index, draft in enumerate(drafts)])
+        call = _Call({index: self._item(index, draft) for index, draft in enumerate(drafts)})
         try:
             await asyncio.wait_for(self._carry_out(call), seconds)
         except asyncio.TimeoutError:
-            call.outcomes.update({item.index: _unanswered(item, seconds) for item in call.left})
+            call.outcomes.update({index: _unanswered(item, seconds) for index, item in call.left.items()})
         return [call.outcomes[index] for index in sorted(call.outcomes)]
 
     def _item(self, index: int, draft: Draft) -> _Item:
@@ -178,7 +178,7 @@ class Publisher:
         attempt = 0
         while True:
             asked_ms = 0.0
-            for batch in list(_batches(call.left)):
+            for batch in list(_batches(call.left.values())):
                 asked_ms = max(asked_ms, await self._send(batch, call))
             if not call.left:
                 return
@@ -242,7 +242,10 @@ class Publisher:
         extensions = {"trace": trace}
         answer = await self._http.post(self._url, content=body.encode(), headers=headers, extensions=extensions)
         await check(answer, 200)
-        results: list[dict[str, Any]] = answer.json()["results"]
+        told = answer.json()
+        results = told.get("results") if isinstance(told, dict) else None
+        if not isinstance(results, list) or len(results) != len(batch):
+            raise ValueError("the answer is not one of a Tidegate server")
         return results
 
     def _take(self, batch: list[_Item], results: list[dict[str, Any]], call: _Call) -> None:
@@ -296,7 +299,7 @@ class Publisher:
 
 def _settle(item: _Item, outcome: Outcome, call: _Call) -> None:
     call.outcomes[item.index] = outcome
-    call.left.remove(item)
+    del call.left[item.index]
 
 
 def _is_put_off(error: TidegateError) -> bool:
@@ -315,7 +318,7 @@ def _unanswered(item: _Item, seconds: float) -> TidegateError:
     return TidegateError(LocalCode.UNANSWERED, text)
 
 
-def _batches(items: list[_Item]) -> Iterator[list[_Item]]:
+def _batches(items: Iterable[_Item]) -> Iterator[list[_Item]]:
     """In requests of a size that every server takes."""
     batch: list[_Item] = []
     length = 0
