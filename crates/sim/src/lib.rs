@@ -16,7 +16,8 @@
 //! What no run reaches, and tests of other crates must: a fan-out that takes more than one turn (audit 63: the property tests of
 //! the hub have a budget of 1), the order of followers' answers by which a reader of news got a history (65), topics that come into
 //! the place of others while something is under way to these (61, 71, 76, 79: here there are five, and each is soon known to every
-//! shard for good), who is far behind and is not lapped (64), subscriptions that are joined at two places (70, 77), history pages
+//! shard for good), who is far behind and is not lapped (64), subscriptions that are joined at two places (70, 77), a made-up
+//! position that is given a second time before its gap is heard, in an epoch that goes on (in memory the numbering may pass it), history pages
 //! and retention by age (38, 68, 73), damaged records (74), Server-Sent Events and their ids (37), the binary
 //! dialect, compression, named subscriptions that are merged, conflation keys, throttled sessions, devices on connections of their
 //! own and their proofs (42), webhooks, TLS, the API's HTTP, the reload of a configuration, several nodes, and threads:

@@ -50,6 +50,8 @@ struct Track {
     gaps: Vec<(Sequence, Sequence)>,
     /// It said that it had more than there was.
     has_claimed: bool,
+    /// The wishes that gave that position and are not answered: a second one may be said before the answer to the first.
+    claims: u32,
     /// It came with a position that counts no more: a gap may say from where it begins anew, before anything else comes.
     begins_anew: bool,
 }
@@ -177,6 +179,7 @@ impl Reader {
         self.session = Some(session);
         self.asked.clear();
         self.given.clear();
+        self.tracks.values_mut().for_each(|track| track.claims = 0);
         if self.selectors.is_empty() {
             return;
         }
@@ -196,7 +199,13 @@ impl Reader {
             if random.one_in(2) {
                 let beyond = truth.head_of(topic).get() + 1 + random.below(4) as u64;
                 let beyond = Sequence::new(beyond.max(track.at.get())).expect("small");
-                let ended = Track { has_claimed: true, start: beyond, at: beyond, ..track.clone() };
+                let ended = Track {
+                    has_claimed: true,
+                    start: beyond,
+                    at: beyond,
+                    claims: 0,
+                    ..track.clone()
+                };
                 self.ended.push((topic.clone(), std::mem::replace(track, ended)));
                 (track.told, track.gaps) = Default::default();
                 counts.note("position beyond the head");
@@ -217,6 +226,9 @@ impl Reader {
             (topic.clone(), position)
         });
         let positions: Vec<_> = positions.collect();
+        for (_, track) in self.tracks.iter_mut().filter(|(topic, _)| is_read(topic)) {
+            track.claims += u32::from(track.has_claimed && track.told.is_empty());
+        }
         // Until a topic is described again it may be read from any of the places that were given.
         for (topic, at) in &positions {
             let at = at.sequence;
@@ -459,12 +471,15 @@ impl Reader {
                 told,
                 gaps: Vec::new(),
                 has_claimed: false,
+                claims: 0,
                 begins_anew: false,
             };
             self.tracks.insert(topic.topic.clone(), track);
             return;
         };
         track.begins_anew |= topic.recovered == Some(false);
+        let is_claimed_again = track.claims > 0 && !track.told.is_empty();
+        track.claims = track.claims.saturating_sub(u32::from(topic.recovered.is_some()));
         let is_same = std::mem::replace(&mut track.epoch, topic.epoch.clone()) == topic.epoch;
         if !is_same && track.begins_anew {
             return;
@@ -480,7 +495,13 @@ impl Reader {
             // Asked for again from where it was then: what came meanwhile comes again. Asked for twice, the answer to the
             // second may come before what the first one would tell it again.
             let at = if topic.start <= most { topic.start } else { track.at };
-            track.at = at.min(topic.start);
+            let at = at.min(topic.start);
+            // What it claimed a second time, before it heard that it counts for nothing, was passed by the numbering of the
+            // same epoch meanwhile: nobody can know that it is made up. On disk another epoch begins with the first time.
+            if is_claimed_again && track.at < at && topic.epoch.as_str().starts_with("memory-") {
+                track.gaps.push((track.at, at));
+            }
+            track.at = at;
         }
     }
 
