@@ -1,4 +1,4 @@
-"""Sessions over plain HTTP (docs/protocol.md, section 7a), read by `httpx-sse`, by curl, and through nginx.
+"""Sessions over plain HTTP (docs/protocol.md#sessions-over-plain-http), read by `httpx-sse`, by curl, and through nginx.
 
 None of these clients was written for Tidegate: what they need of the server is what the specifications say.
 """

@@ -110,7 +110,7 @@ def control(command):
 
 
 def records(message):
-    """The records of a binary message, by hand from docs/protocol.md, section 6."""
+    """The records of a binary message, by hand from docs/protocol.md#binary-dialect."""
     at = 0
 
     def take_varint():

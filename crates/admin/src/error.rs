@@ -1,4 +1,4 @@
-//! Refusals as HTTP answers. docs/protocol.md, sections 7 and 8.
+//! Refusals as HTTP answers. docs/protocol.md#http-api and docs/protocol.md#codes.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};

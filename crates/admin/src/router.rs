@@ -111,7 +111,7 @@ fn state_of(status: &str, store_fault: Option<String>) -> Response {
 async fn not_found(request: Request) -> ApiError {
     let path = request.uri().path();
     let text = format!(
-        "cannot find `{path}`: there is nothing under that path; see section 1 of the protocol"
+        "cannot find `{path}`: there is nothing under that path; see docs/protocol.md#endpoints"
     );
     ApiError(Refusal::new(Code::NotFound, text))
 }
@@ -119,7 +119,7 @@ async fn not_found(request: Request) -> ApiError {
 async fn wrong_method(request: Request) -> ApiError {
     let (method, path) = (request.method(), request.uri().path());
     let text = format!(
-        "cannot {method} `{path}`: it does not take that method; see section 7 of the protocol"
+        "cannot {method} `{path}`: it does not take that method; see docs/protocol.md#http-api"
     );
     ApiError(Refusal::new(Code::WrongMethod, text))
 }
@@ -159,7 +159,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<dyn Shards>> for Asked<T> {
         let query = Query::<T>::from_request_parts(parts, shards).await;
         query.map(|Query(asked)| Self(asked)).map_err(|error| {
             let text = format!(
-                "cannot read the query of `{}`: {}; mend it, see section 7 of the protocol",
+                "cannot read the query of `{}`: {}; mend it, see docs/protocol.md#http-api",
                 parts.uri.path(),
                 error.body_text()
             );

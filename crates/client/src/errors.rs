@@ -10,7 +10,7 @@ use model::{Advice, Code, Refusal};
 /// nobody to tell that it was closed (4901), and what is not taken with `Client::next` is not read (4903).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
-    /// The server's. docs/protocol.md, section 8.
+    /// The server's. docs/protocol.md#codes.
     Server(Code),
     /// 4900: the connection broke before the answer, and nobody can tell what became of the command.
     Unanswered,

@@ -1,5 +1,5 @@
-//! What a client answers requests to: topics that it handles, and devices that it attaches. docs/protocol.md, section 7b;
-//! docs/devices.md, section 7. Pure.
+//! What a client answers requests to: topics that it handles, and devices that it attaches. docs/protocol.md#requests;
+//! docs/devices.md#devices-on-sessions. Pure.
 //!
 //! A handling outlives connections: it is asked for again on each. What was asked over an old one is not
 //! answered any more.

@@ -2,7 +2,8 @@
 //!
 //! It stands before the subscriptions, because the server tells a session each topic once: numbers, bases and
 //! what is not finished are of the connection, not of one reader. Whatever comes after an unfinished
-//! publication of its topic waits for it. docs/protocol.md, sections 5a, 5b and 6.
+//! publication of its topic waits for it. docs/protocol.md#deltas, docs/protocol.md#fragments,
+//! docs/protocol.md#binary-dialect.
 
 use std::collections::{BTreeMap, HashMap};
 

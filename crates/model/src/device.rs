@@ -1,4 +1,4 @@
-//! Devices that a session attaches. docs/devices.md, section 7.
+//! Devices that a session attaches. docs/devices.md#devices-on-sessions.
 
 use std::sync::Arc;
 

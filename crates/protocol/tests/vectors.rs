@@ -278,7 +278,7 @@ fn the_table_of_codes_is_that_of_the_code() {
         .iter()
         .map(|code| format!("| {} | `{}` | {} |", code.number(), code.word(), code.http_status()))
         .collect();
-    assert_eq!(rows.len(), expected.len(), "docs/protocol.md, section 8, lists every code once");
+    assert_eq!(rows.len(), expected.len(), "docs/protocol.md#codes, lists every code once");
     for (row, start) in rows.iter().zip(&expected) {
         assert!(row.starts_with(start.as_str()), "{row} should start with {start}");
     }

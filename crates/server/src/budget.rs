@@ -1,7 +1,7 @@
 //! How much may wait for one connection: answers that are built, and those under way to it. It is asked before each
 //! command; what comes when it is spent stays as it was received. Requests to others are not counted while they are
 //! under way, or two sessions that ask each other could wait for each other: their number has a limit of its own, and
-//! an answer for which there is no room is refused. docs/protocol.md, section 3b.
+//! an answer for which there is no room is refused. docs/protocol.md#flow-control.
 
 use std::collections::HashMap;
 

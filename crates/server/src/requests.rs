@@ -1,4 +1,4 @@
-//! Requests between sessions, and over HTTP: what they ask, who answers. docs/protocol.md, section 7b.
+//! Requests between sessions, and over HTTP: what they ask, who answers. docs/protocol.md#requests.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

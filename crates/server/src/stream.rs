@@ -1,5 +1,5 @@
 //! Sessions over plain HTTP: responses that go on, as Server-Sent Events or as lines, and the commands that
-//! come in requests of their own. docs/protocol.md, section 7a.
+//! come in requests of their own. docs/protocol.md#sessions-over-plain-http.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-"""Requests and those who handle them, through the real server. docs/protocol.md, section 7b."""
+"""Requests and those who handle them, through the real server. docs/protocol.md#requests."""
 
 from __future__ import annotations
 

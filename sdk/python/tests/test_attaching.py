@@ -1,4 +1,4 @@
-"""Devices on clients, through the real server. docs/devices.md, section 7."""
+"""Devices on clients, through the real server. docs/devices.md#devices-on-sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices on a client, with the server in our hands. docs/devices.md, section 7."""
+"""Devices on a client, with the server in our hands. docs/devices.md#devices-on-sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests and those who handle them, with the server in our hands. docs/protocol.md, section 7b."""
+"""Requests and those who handle them, with the server in our hands. docs/protocol.md#requests."""
 
 from __future__ import annotations
 

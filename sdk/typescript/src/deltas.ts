@@ -2,7 +2,7 @@
 
 import type { PatchStep } from "./patch.js";
 
-/** The forms of deltas: section 5a of docs/protocol.md. */
+/** The forms of deltas: docs/protocol.md#deltas. */
 export type DeltaForm = "json-patch" | "vcdiff";
 
 /** Applies deltas as VCDIFF, which are of bytes. */

@@ -1,4 +1,4 @@
-/** What went wrong, with a stable number. The server's codes are listed in docs/protocol.md, section 8. */
+/** What went wrong, with a stable number. The server's codes are listed in docs/protocol.md#codes. */
 
 /** Codes of the SDK itself, the same in every SDK (sdk/conformance/README.md). The server never sends them. */
 export const LocalCode = {
@@ -23,7 +23,7 @@ export const LocalCode = {
 /** What to do about a code; it follows from the code's range. */
 export type Advice = "retry-now" | "retry-later" | "change-first" | "authenticate-first" | "local";
 
-/** What to do about `code`: see docs/protocol.md, section 8. */
+/** What to do about `code`: see docs/protocol.md#codes. */
 export function adviceOf(code: number): Advice {
   if (code >= 4000 && code < 4100) return "retry-now";
   if (code >= 4100 && code < 4200) return "retry-later";

@@ -1,6 +1,6 @@
 /**
  * What the transports over plain HTTP have in common: the first command opens the session, the others go up in requests
- * of their own, one at a time, so that they stay in order. docs/protocol.md, section 7a.
+ * of their own, one at a time, so that they stay in order. docs/protocol.md#sessions-over-plain-http.
  *
  * No header of ours and no content type but `text/plain`: then a browser asks another origin without a preflight.
  */

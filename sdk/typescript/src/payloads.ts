@@ -3,7 +3,7 @@
  *
  * It stands before the subscriptions, because the server tells a session each topic once: what is a base, or is not
  * finished, is of the connection and not of one reader. What comes out is in the order of the topic: whatever comes
- * after an unfinished publication waits for it. docs/protocol.md, sections 5a and 5b.
+ * after an unfinished publication waits for it. docs/protocol.md#deltas and docs/protocol.md#fragments.
  */
 
 import type { DeltaDecoder, PatchDecoder, VcdiffDecoder } from "./deltas.js";

@@ -1,4 +1,4 @@
-/** The JSON dialect, `tidegate.v1.json`: what goes over the wire. docs/protocol.md, sections 3 to 5b. */
+/** The JSON dialect, `tidegate.v1.json`: what goes over the wire. docs/protocol.md#commands and docs/protocol.md#events. */
 
 import type { PatchStep } from "./patch.js";
 
@@ -49,7 +49,7 @@ export interface Command extends WirePayload {
   readonly [member: string]: unknown;
 }
 
-/** What the server must have for a command, if that is something that not every server has. Section 5c. */
+/** What the server must have for a command, if that is something that not every server has: docs/protocol.md#features. */
 export function featureOf({ type, name }: { readonly type?: string; readonly name?: unknown }): string | undefined {
   if (name !== undefined) return "subscribers";
   return type === "handle" || type === "request" ? "requests" : type === "history" ? type : undefined;
@@ -148,7 +148,7 @@ export type Event = { readonly id?: number } & (
 );
 
 /**
- * The events of one message: one, or an array of them (section 5). Throws if it is not JSON. `sources` finds the
+ * The events of one message: one, or an array of them (docs/protocol.md#batches). Throws if it is not JSON. `sources` finds the
  * exact text of each one's `data`, where that is needed.
  */
 export function decodeMessage(

@@ -1,5 +1,5 @@
 /**
- * Publishing without a connection, for backends: `new Publisher("http://localhost:8470")`. docs/protocol.md, section 7.
+ * Publishing without a connection, for backends: `new Publisher("http://localhost:8470")`. docs/protocol.md#http-api.
  *
  * Each publication is one of a `POST /v1/publish`, with an idempotency key unless told otherwise, so that sending it again
  * keeps it once. An entry of its own, so that pages do not load it.

@@ -1,4 +1,4 @@
-/** Selectors: topics, or patterns over them. docs/protocol.md, section 2. */
+/** Selectors: topics, or patterns over them. docs/protocol.md#terms. */
 
 /** Whether `selector` is a pattern, not the name of one topic. */
 export function isPattern(selector: string): boolean {

@@ -1,5 +1,5 @@
 /**
- * Requests that one session asks and another one answers: `new Services(client)`. docs/protocol.md, section 7b.
+ * Requests that one session asks and another one answers: `new Services(client)`. docs/protocol.md#requests.
  *
  * An entry of its own, so that who only subscribes and publishes does not load it.
  *

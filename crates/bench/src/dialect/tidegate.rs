@@ -1,4 +1,4 @@
-//! Tidegate's own binary dialect, written by hand. (docs/protocol.md, section 6.)
+//! Tidegate's own binary dialect, written by hand. (docs/protocol.md#binary-dialect.)
 
 use super::websocket::{append_frame, append_handshake, take_frame};
 use super::{BadBytes, Dialect, Heard, Taken, Wanted};

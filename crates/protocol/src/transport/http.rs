@@ -411,7 +411,7 @@ pub fn encode_last_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
 
-/// The JSON body of an error, as in docs/protocol.md, section 7.
+/// The JSON body of an error, as in docs/protocol.md#http-api.
 pub fn refusal_body(refusal: &Refusal) -> String {
     serde_json::json!({
         "code": refusal.code.number(),

@@ -1,4 +1,4 @@
-//! Features: nothing goes to a peer that did not name what it belongs to. docs/protocol.md, section 5c.
+//! Features: nothing goes to a peer that did not name what it belongs to. docs/protocol.md#features.
 
 use std::collections::BTreeSet;
 

@@ -343,7 +343,7 @@ class Client:
         authorization: Authorization | None = None,
         info: Any = None,
     ) -> Device:
-        """Is asked as `device`, which is `APPLICATION/DEVICE`, now and after every break. docs/devices.md, section 7.
+        """Is asked as `device`, which is `APPLICATION/DEVICE`, now and after every break. docs/devices.md#devices-on-sessions.
 
         `handler` is called as in `handle`, with requests to `devices/APPLICATION/DEVICE`. `key` is one of the
         application's, with the role `device`. `authorization` is a function that is asked on each connection instead, such

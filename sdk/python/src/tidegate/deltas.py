@@ -1,4 +1,4 @@
-"""Publications told as differences from earlier ones of their topic. docs/protocol.md, section 5a. Pure."""
+"""Publications told as differences from earlier ones of their topic. docs/protocol.md#deltas. Pure."""
 
 from __future__ import annotations
 

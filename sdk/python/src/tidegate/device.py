@@ -1,4 +1,4 @@
-"""A device as its user holds it, and the right by which it is attached. docs/devices.md, sections 2 and 7."""
+"""A device as its user holds it, and the right by which it is attached. docs/devices.md#attaching and docs/devices.md#devices-on-sessions."""
 
 from __future__ import annotations
 

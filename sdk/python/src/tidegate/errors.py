@@ -1,4 +1,4 @@
-"""What went wrong, with a stable number. The server's codes are listed in docs/protocol.md, section 8."""
+"""What went wrong, with a stable number. The server's codes are listed in docs/protocol.md#codes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TidegateError(Exception):
 
 
 def advice_of(code: int) -> Advice:
-    """What to do about `code`: see docs/protocol.md, section 8."""
+    """What to do about `code`: see docs/protocol.md#codes."""
     if 4000 <= code < 4100:
         return "retry-now"
     if 4100 <= code < 4200:

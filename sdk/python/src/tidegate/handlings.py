@@ -1,6 +1,6 @@
 """What this client answers requests to: topics that it handles, and devices that it attaches. Pure.
 
-docs/protocol.md, section 7b; docs/devices.md, section 7.
+docs/protocol.md#requests; docs/devices.md#devices-on-sessions.
 
 A handling outlives connections, as a subscription does: it is asked for again on each. A request does not: it is
 numbered by its connection, and what is answered after that is gone goes nowhere.
@@ -79,7 +79,7 @@ class Topics:
 
 @dataclass(frozen=True)
 class AttachedDevice:
-    """A device, which is asked in a topic of its own. docs/devices.md, section 7."""
+    """A device, which is asked in a topic of its own. docs/devices.md#devices-on-sessions."""
 
     device: str
     """`APPLICATION/DEVICE`."""

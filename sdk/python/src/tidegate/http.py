@@ -1,6 +1,6 @@
 """What the transports over plain HTTP have in common: one request that goes on, others for the commands.
 
-docs/protocol.md, section 7a. The package is `httpx`: pools of connections, proxies and TLS are years of work by others.
+docs/protocol.md#sessions-over-plain-http. The package is `httpx`: pools of connections, proxies and TLS are years of work by others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The transport by long-polling: one batch for each request. docs/protocol.md, section 7a."""
+"""The transport by long-polling: one batch for each request. docs/protocol.md#sessions-over-plain-http."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON dialect, `tidegate.v1.json`: what goes over the wire. docs/protocol.md, sections 3 to 5."""
+"""The JSON dialect, `tidegate.v1.json`: what goes over the wire. docs/protocol.md#commands and docs/protocol.md#events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUBPROTOCOL = "tidegate.v1.json"
 """The WebSocket subprotocol."""
 
 FEATURES = ["batch", "deltas", "devices", "fragments", "history", "requests", "subscribers"]
-"""What a server may send this client, beside what every version does. docs/protocol.md, section 5c."""
+"""What a server may send this client, beside what every version does. docs/protocol.md#features."""
 
 SOCKET_PATH = "/v1/ws"
 """Where a node's WebSocket is, unless its address says otherwise."""
@@ -46,10 +46,10 @@ Start = Union[Literal["snapshot", "now", "all"], Last, Since, Position]
 """Where a subscription starts to read."""
 
 Conflation = Literal["off", "lagging", "always", "unsubscribe"]
-"""What may be skipped: docs/protocol.md, section 3a."""
+"""What may be skipped: docs/protocol.md#subscription-options."""
 
 Delta = Literal["none", "json-patch", "vcdiff"]
-"""How a publication may be told as its difference from an earlier one: docs/protocol.md, section 5a."""
+"""How a publication may be told as its difference from an earlier one: docs/protocol.md#deltas."""
 
 PayloadKind = Literal["json", "text", "bytes"]
 """What kind of payload a publication has."""
@@ -94,7 +94,7 @@ def too_large(text: str, message_bytes_max: int | None) -> TidegateError | None:
 
 
 def feature_of(command: Command) -> str | None:
-    """What the server must have for a command, if that is something that not every server has. Section 5c."""
+    """What the server must have for a command, if that is something that not every server has: docs/protocol.md#features."""
     if "name" in command:
         return "subscribers"
     return {
@@ -106,7 +106,7 @@ def feature_of(command: Command) -> str | None:
 
 
 def decode_message(text: str, *, with_sources: bool = False) -> list[Event]:
-    """The events of one message: one, or an array of them (section 5). Raises `ValueError` if it is not that.
+    """The events of one message: one, or an array of them (docs/protocol.md#batches). Raises `ValueError` if it is not that.
 
     `with_sources` adds the exact text of `data` to each event that has it, as `source`: deltas are made from that.
     """

@@ -1,4 +1,4 @@
-"""Publishing without a connection, for backends. docs/protocol.md, section 7.
+"""Publishing without a connection, for backends. docs/protocol.md#http-api.
 
 Each publication is one of a `POST /v1/publish`, with an idempotency key unless told otherwise, so that sending it again keeps
 it once. The package is `httpx`: pools of connections, proxies and TLS are years of work by others.

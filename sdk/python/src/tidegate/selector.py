@@ -1,4 +1,4 @@
-"""Selectors: topics, or patterns over them. docs/protocol.md, section 2."""
+"""Selectors: topics, or patterns over them. docs/protocol.md#terms."""
 
 from __future__ import annotations
 

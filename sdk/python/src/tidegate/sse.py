@@ -1,4 +1,4 @@
-"""The transport over Server-Sent Events: a response that goes on. docs/protocol.md, section 7a."""
+"""The transport over Server-Sent Events: a response that goes on. docs/protocol.md#sessions-over-plain-http."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class WebSocketTransport(Carrier):
 
 
 def _refusal(error: InvalidStatus) -> tuple[int | None, str, float]:
-    """The code and text of a refused handshake, and how long to stay away. docs/protocol.md, section 7."""
+    """The code and text of a refused handshake, and how long to stay away. docs/protocol.md#http-api."""
     pause = retry_after_ms(error.response.headers.get("Retry-After"))
     try:
         body = json.loads(error.response.body or b"")

@@ -1,4 +1,4 @@
-//! The binary dialect, `tidegate.v1`. docs/protocol.md, section 6.
+//! The binary dialect, `tidegate.v1`. docs/protocol.md#binary-dialect.
 
 use std::borrow::Cow;
 
@@ -80,7 +80,7 @@ impl Iterator for Commands<'_> {
             self.rest = &[];
             let text = format!(
                 "cannot read the command: the record with tag 0x{tag:02x} is unknown or cut short; \
-                 send records as in section 6 of the protocol"
+                 send records as in docs/protocol.md#binary-dialect"
             );
             Err(Undecoded { id: None, refusal: Refusal::new(Code::BadCommand, text) })
         }))

@@ -1,4 +1,4 @@
-//! Records in lines and in Server-Sent Events. docs/protocol.md, section 7a; HTML Living Standard, section 9.2.
+//! Records in lines and in Server-Sent Events. docs/protocol.md#sessions-over-plain-http; HTML Living Standard, section 9.2.
 //!
 //! A line break inside a record would end it. In JSON one can only stand between tokens, where a space is the same.
 

@@ -1,6 +1,6 @@
 //! The native dialect: one set of commands and events, as JSON and as binary records.
 //!
-//! docs/protocol.md, sections 3 to 6, is normative; its vectors are run by the tests.
+//! docs/protocol.md is normative (docs/protocol.md#commands to docs/protocol.md#binary-dialect); its vectors are run by the tests.
 
 pub mod binary;
 mod encode;

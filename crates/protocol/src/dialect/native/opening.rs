@@ -1,4 +1,4 @@
-//! What a request that opens a session over plain HTTP asks for. docs/protocol.md, section 7a.
+//! What a request that opens a session over plain HTTP asks for. docs/protocol.md#sessions-over-plain-http.
 
 use std::ops::Range;
 use std::sync::Arc;

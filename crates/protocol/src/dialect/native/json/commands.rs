@@ -1,4 +1,4 @@
-//! Commands in JSON: how they are read, and how a client writes them. docs/protocol.md, section 3.
+//! Commands in JSON: how they are read, and how a client writes them. docs/protocol.md#commands.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Events in JSON: how they are written, and how a client reads what a server says. docs/protocol.md, section 4.
+//! Events in JSON: how they are written, and how a client reads what a server says. docs/protocol.md#events.
 //!
 //! Not the ids of Server-Sent Events: those are in `native::events`.
 
@@ -347,7 +347,7 @@ fn refusal(code: Option<u16>, error: Option<Cow<'_, str>>) -> Option<Refusal> {
     Some(Refusal::new(Code::from_number(code?), error?))
 }
 
-/// The refusal in the body of an HTTP answer, if it has one. docs/protocol.md, section 7.
+/// The refusal in the body of an HTTP answer, if it has one. docs/protocol.md#http-api.
 pub fn decode_refusal(body: &[u8]) -> Option<Refusal> {
     let wire: WireEvent<'_> = serde_json::from_slice(body).ok()?;
     refusal(wire.code, wire.error)

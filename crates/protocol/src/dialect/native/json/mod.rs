@@ -1,4 +1,4 @@
-//! The JSON dialect, `tidegate.v1.json`. docs/protocol.md, sections 3 and 4.
+//! The JSON dialect, `tidegate.v1.json`. docs/protocol.md#commands and docs/protocol.md#events.
 
 mod commands;
 mod events;

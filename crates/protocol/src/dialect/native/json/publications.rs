@@ -1,4 +1,5 @@
-//! Publications in JSON: whole, as deltas, in pieces, and in pages of history. docs/protocol.md, sections 4 to 5b.
+//! Publications in JSON: whole, as deltas, in pieces, and in pages of history. docs/protocol.md#events, docs/protocol.md#deltas,
+//! docs/protocol.md#fragments.
 //!
 //! The `append_*` functions are hot: they write straight into the message, without a `WireEvent` in between.
 

@@ -1,4 +1,4 @@
-//! Requests and their answers in JSON. docs/protocol.md, section 7b.
+//! Requests and their answers in JSON. docs/protocol.md#requests.
 
 use std::borrow::Cow;
 use std::sync::Arc;
