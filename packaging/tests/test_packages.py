@@ -76,7 +76,7 @@ def test_the_source_distribution_makes_the_same_wheel(tmp_path):
 
 
 def test_the_crates_carry_licence_and_readme_and_nothing_of_ours_besides():
-    for name in ("tidegate-model", "tidegate-protocol", "tidegate-client"):
+    for name in ("tidegate-model", "tidegate-payload", "tidegate-protocol", "tidegate-client"):
         with tarfile.open(DIST / f"{name}-{VERSION}.crate") as packed:
             inside = {member.name.partition("/")[2] for member in packed.getmembers()}
         assert {"Cargo.toml", "LICENSE", "src/lib.rs"} <= inside
@@ -86,7 +86,7 @@ def test_the_crates_carry_licence_and_readme_and_nothing_of_ours_besides():
 
 def test_all_copies_of_the_licence_are_the_same():
     licence = (ROOT / "LICENSE").read_bytes()
-    for folder in ("crates/model", "crates/protocol", "crates/client", "sdk/python", "sdk/typescript"):
+    for folder in ("crates/model", "crates/payload", "crates/protocol", "crates/client", "sdk/python", "sdk/typescript"):
         assert (ROOT / folder / "LICENSE").read_bytes() == licence, folder
 
 

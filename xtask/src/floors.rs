@@ -5,12 +5,13 @@ use std::path::Path;
 use crate::{Faults, read};
 
 /// Every crate and its floor.
-const FLOORS: [(&str, u8); 12] = [
+const FLOORS: [(&str, u8); 13] = [
     ("model", 0),
     ("engine", 0),
     ("protocol", 1),
     ("hub", 1),
     ("backbone", 1),
+    ("payload", 1),
     ("admin", 2),
     ("client", 2),
     ("server", 3),
@@ -21,12 +22,13 @@ const FLOORS: [(&str, u8); 12] = [
 ];
 
 /// Crates that may import less than their floor allows.
-const NARROW: [(&str, &[&str]); 5] = [
-    ("client", &["model", "protocol"]),
+const NARROW: [(&str, &[&str]); 6] = [
+    ("client", &["model", "payload", "protocol"]),
     ("admin", &["model"]),
     ("protocol", &["model"]),
     ("hub", &["model"]),
     ("backbone", &["model"]),
+    ("payload", &["model"]),
 ];
 
 pub(crate) fn check(root: &Path) -> Faults {

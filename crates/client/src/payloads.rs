@@ -11,7 +11,7 @@ use model::{
     DeltaKind, Epoch, Gap, GapReason, PayloadKind, RandomState, Sequence, SubscribedTopic,
     TopicName,
 };
-use protocol::delta::apply;
+use payload::delta::apply;
 use protocol::native::{SequenceRef, ServerRecord, TopicRef};
 
 /// What is to be told, in its place.
@@ -383,7 +383,7 @@ mod tests {
         payloads.expect_deltas();
         let base = "the quick brown fox jumps over the lazy dog, again and again and again";
         let next = base.replace("fox", "cat");
-        let made = protocol::delta::make(DeltaKind::Vcdiff, base.as_bytes(), next.as_bytes());
+        let made = payload::delta::make(DeltaKind::Vcdiff, base.as_bytes(), next.as_bytes());
         let made = made.expect("it is smaller");
         let delta = |base: u64, at: u64| ServerRecord::Delta {
             topic: TopicRef::Number(7),

@@ -6,7 +6,6 @@
 #[cfg(any(test, feature = "checks"))]
 #[doc(hidden)]
 pub mod checks;
-pub mod delta;
 mod dialect;
 mod transport;
 

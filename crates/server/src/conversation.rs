@@ -16,7 +16,6 @@ use crate::budget::ANSWER_BYTES;
 use crate::connection::{Connection, Native, State};
 use crate::encoder::Manner;
 use crate::input::Commands;
-use crate::payloads::compile;
 use crate::publish::PendingPublish;
 use crate::shard::Shard;
 use crate::subscribers::Change;
@@ -454,5 +453,5 @@ fn check_features(command: &Command, named: Features, offered: Features) -> Resu
 }
 
 pub(crate) fn check_filter(options: &SubscribeOptions) -> Result<(), Refusal> {
-    options.filter.as_deref().map_or(Ok(()), |text| compile(text).map(drop))
+    options.filter.as_deref().map_or(Ok(()), |text| payload::filter::compile(text).map(drop))
 }

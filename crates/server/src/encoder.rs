@@ -4,11 +4,12 @@ use std::cell::RefCell;
 
 use hub::{Delta, Encoder, EncodingIndex, Form, Payloads, Progress, Record};
 use model::{DeltaKind, Epoch, Event, Publication, TopicName};
+use payload::delta;
+use payload::filter::{self, Filter, PayloadReader};
 use protocol::native::{DeltaRef, Encoding, EventPlace, Framing, MessageBuilder, join_epochs};
 use protocol::websocket::{Deflater, WINDOW_BITS};
 
 use crate::config::{CompressionConfig, Config};
-use crate::payloads::{Filter, PayloadReader, compile, difference, entity};
 
 /// How a session is spoken to: its encoding, what stands around its messages, and whether they are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ impl NativeEncoder {
     pub(crate) fn new(config: &Config, epochs: &[Epoch]) -> Self {
         let CompressionConfig { level, bytes_min, .. } = config.compression;
         Self {
-            payloads: PayloadReader::new(),
+            payloads: PayloadReader::default(),
             deflater: RefCell::new(Deflater::new(level, WINDOW_BITS)),
             deflate_bytes_min: bytes_min,
             epochs: join_epochs(epochs),
@@ -99,7 +100,7 @@ impl Payloads for NativeEncoder {
     type Filter = Option<Filter>;
 
     fn filter(&self, text: &str) -> Option<Filter> {
-        compile(text).ok()
+        filter::compile(text).ok()
     }
 
     fn accepts(
@@ -112,7 +113,7 @@ impl Payloads for NativeEncoder {
     }
 
     fn entity(&self, pointer: &str, publication: &Publication) -> Option<Box<str>> {
-        entity(pointer, publication)
+        payload::entity(pointer, publication)
     }
 
     fn delta(
@@ -121,7 +122,7 @@ impl Payloads for NativeEncoder {
         base: &Publication,
         next: &Publication,
     ) -> Option<(Box<[u8]>, u32)> {
-        difference(kind, base, next).map(|made| (made.bytes, made.crc))
+        delta::between(kind, base, next).map(|made| (made.bytes, made.crc))
     }
 }
 

@@ -10,14 +10,14 @@ use model::{
     RandomState, Recipients, Refusal, Request, Respond, Response, Selector, TopicName, Unanswered,
     Unhandle, Wish, check_key,
 };
+use payload::filter::HandlerFilter;
 use protocol::http::RequestHead;
-use protocol::native::timeout_of;
+use protocol::native::{check_payload, timeout_of};
 
 use crate::asker::Asker;
 use crate::budget::ANSWER_BYTES;
 use crate::devices::just_went;
 use crate::mail::ShardMail;
-use crate::payloads::{HandlerFilter, check_payload};
 use crate::shard::Shard;
 
 /// Who waits for an answer.

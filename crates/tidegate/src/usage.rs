@@ -1,7 +1,7 @@
 //! What the user typed, read into words of the protocol; what is none of them is wrong usage.
 
 use model::{Limits, Selector, TopicName};
-use server::check_filter_text;
+use payload::filter;
 
 use crate::Failure;
 
@@ -22,7 +22,7 @@ pub(crate) fn selector_of(text: &str) -> Result<Selector, Wrong> {
 /// Checks a filter before it is sent, and shows where it is wrong.
 pub(crate) fn check_filter(text: Option<&str>) -> Result<(), Wrong> {
     let Some(text) = text else { return Ok(()) };
-    check_filter_text(text).map_err(|error| {
+    filter::check(text).map_err(|error| {
         let marked = error.marked(text).map_or(String::new(), |marked| format!("\n{marked}"));
         wrong(format!("{error}{marked}"))
     })

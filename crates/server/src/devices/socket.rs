@@ -8,6 +8,7 @@ use engine::{Io, Sent, Socket};
 use hub::Outcome;
 use model::{Code, Payload, PayloadKind, Recipients, Refusal, Request};
 use protocol::http::{RequestHead, refusal_body};
+use protocol::native::check_payload;
 use protocol::websocket::{
     Inbound, Message, MessageWriter, Opcode, Role as End, Unread, accept_plain_handshake,
     encode_close, encode_handshake_response, encode_ping, encode_pong,
@@ -19,7 +20,6 @@ use super::once::use_one_time_key;
 use super::query::Query;
 use crate::byte_queue::ByteQueue;
 use crate::connection::{Connection, State};
-use crate::payloads::check_payload;
 use crate::requests::Caller;
 use crate::shard::Shard;
 use crate::turn_budget::STEPS_OF_A_COMMAND;

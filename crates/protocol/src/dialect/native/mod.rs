@@ -63,7 +63,7 @@ pub enum ServerRecord<'a> {
         kind: PayloadKind,
         /// How the difference is told.
         delta: DeltaKind,
-        /// The check of the result ([`crate::delta::apply`]).
+        /// The check of the result, as `payload::delta` has it.
         crc: u32,
         /// The difference.
         bytes: std::borrow::Cow<'a, [u8]>,

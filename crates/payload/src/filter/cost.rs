@@ -64,7 +64,7 @@ impl Made {
 }
 
 /// Why an expression would cost too much; `None` if it would not.
-pub(crate) fn too_much(expression: &IdedExpr) -> Option<String> {
+pub(super) fn too_much(expression: &IdedExpr) -> Option<String> {
     let mut total = Amount::default();
     if let Err(why) = add_up(expression, 0, &mut total) {
         return Some(why.to_owned());

@@ -1,4 +1,9 @@
-//! What is in payloads: filters, conflation keys, deltas.
+//! Filters: expressions over a payload and its topic (CEL, the Common Expression Language), without macros that
+//! loop. What one may cost is known from its text ([`cost`]); why one cannot be used is said in its author's words
+//! ([`FilterError`]).
+
+mod cost;
+mod error;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -6,20 +11,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use cel::{Context, Env, Program, Value};
-use model::{Code, DeltaKind, PayloadKind, Publication, Refusal, TopicName};
-use protocol::delta::{self, Difference};
-pub(crate) use protocol::native::check_payload;
+use model::{Code, PayloadKind, Publication, Refusal, TopicName};
 
-use crate::filter_cost;
-use crate::filter_error::FilterError;
+pub use self::error::FilterError;
 
-/// A subscription's filter, ready to be asked. CEL (Common Expression Language), without macros that loop.
-pub(crate) struct Filter {
+/// A subscription's filter, ready to be asked.
+pub struct Filter {
     program: Program,
 }
 
 /// Payloads read for filters; several filters ask about the same ones.
-pub(crate) struct PayloadReader {
+pub struct PayloadReader {
     environment: Arc<Env>,
     read: RefCell<VecDeque<(Publication, Value)>>,
 }
@@ -27,19 +29,16 @@ pub(crate) struct PayloadReader {
 /// Payloads whose values are remembered.
 const READ_MAX: usize = 16;
 
-impl PayloadReader {
-    pub(crate) fn new() -> Self {
+impl Default for PayloadReader {
+    fn default() -> Self {
         Self { environment: Arc::new(Env::stdlib()), read: RefCell::default() }
     }
+}
 
+impl PayloadReader {
     /// Whether a filter accepts a publication. One that cannot be decided, such as for a member that is not
     /// there, is not accepted.
-    pub(crate) fn accepts(
-        &self,
-        filter: &Filter,
-        topic: &TopicName,
-        publication: &Publication,
-    ) -> bool {
+    pub fn accepts(&self, filter: &Filter, topic: &TopicName, publication: &Publication) -> bool {
         let mut context = Context::with_env(Arc::clone(&self.environment));
         context.add_variable_from_value("data", self.value_of(publication));
         context.add_variable_from_value("topic", topic.as_str());
@@ -77,7 +76,7 @@ impl PayloadReader {
 ///
 /// # Errors
 /// It is no expression, or one that loops or may go through a payload too often.
-pub(crate) fn compile(text: &str) -> Result<Filter, Refusal> {
+pub fn compile(text: &str) -> Result<Filter, Refusal> {
     read(text).map_err(|error| Refusal::new(Code::BadFilter, error.to_string()))
 }
 
@@ -85,7 +84,7 @@ pub(crate) fn compile(text: &str) -> Result<Filter, Refusal> {
 ///
 /// # Errors
 /// The same, with the place in the text.
-pub fn check_filter_text(text: &str) -> Result<(), FilterError> {
+pub fn check(text: &str) -> Result<(), FilterError> {
     read(text).map(drop)
 }
 
@@ -100,14 +99,14 @@ fn read(text: &str) -> Result<Filter, FilterError> {
     let compiled = catch_unwind(|| Program::compile(text));
     let compiled = compiled.map_err(|_| FilterError::new("the parser failed over it"))?;
     let program = compiled.map_err(|errors| FilterError::of_parser(text, &errors))?;
-    match filter_cost::too_much(program.expression()) {
+    match cost::too_much(program.expression()) {
         Some(why) => Err(FilterError::new(why)),
         None => Ok(Filter { program }),
     }
 }
 
 /// A filter over sessions that handle requests.
-pub(crate) struct HandlerFilter {
+pub struct HandlerFilter {
     filter: Filter,
     environment: Arc<Env>,
 }
@@ -117,12 +116,12 @@ impl HandlerFilter {
     ///
     /// # Errors
     /// It is no expression, or one that loops or may go through a payload too often.
-    pub(crate) fn compile(text: &str) -> Result<Self, Refusal> {
+    pub fn compile(text: &str) -> Result<Self, Refusal> {
         Ok(Self { filter: compile(text)?, environment: Arc::new(Env::stdlib()) })
     }
 
     /// Whether it accepts a session. One that cannot be decided is not accepted.
-    pub(crate) fn accepts(&self, session: &str, principal: &str, client: &str) -> bool {
+    pub fn accepts(&self, session: &str, principal: &str, client: &str) -> bool {
         let mut context = Context::with_env(Arc::clone(&self.environment));
         context.add_variable_from_value("session", session);
         context.add_variable_from_value("principal", principal);
@@ -130,31 +129,6 @@ impl HandlerFilter {
         let run = AssertUnwindSafe(|| self.filter.program.execute(&context));
         matches!(catch_unwind(run), Ok(Ok(Value::Bool(true))))
     }
-}
-
-/// What a publication is about: the text or number at `pointer` of its JSON.
-pub(crate) fn entity(pointer: &str, publication: &Publication) -> Option<Box<str>> {
-    if publication.kind() != PayloadKind::Json {
-        return None;
-    }
-    let value: serde_json::Value = serde_json::from_slice(publication.payload()).ok()?;
-    match value.pointer(pointer)? {
-        serde_json::Value::String(text) => Some(text.as_str().into()),
-        serde_json::Value::Number(number) => Some(number.to_string().into()),
-        _ => None,
-    }
-}
-
-/// What makes `next` of `base`, if that is clearly smaller.
-pub(crate) fn difference(
-    kind: DeltaKind,
-    base: &Publication,
-    next: &Publication,
-) -> Option<Difference> {
-    if kind == DeltaKind::JsonPatch && next.kind() != PayloadKind::Json {
-        return None;
-    }
-    delta::make(kind, base.payload(), next.payload())
 }
 
 #[cfg(test)]
@@ -171,7 +145,7 @@ mod tests {
     }
 
     fn check_filter(text: &str, json: &str, is_accepted: bool) {
-        let reader = PayloadReader::new();
+        let reader = PayloadReader::default();
         let topic = TopicName::parse("prices/abc", &Limits::default()).expect("valid");
         let filter = compile(text).unwrap_or_else(|refusal| panic!("{text}: {refusal}"));
         let publication = publication(PayloadKind::Json, json.as_bytes());
@@ -221,7 +195,7 @@ mod tests {
             if let Ok(filter) = compile(&text) {
                 let topic = TopicName::parse("a/b", &Limits::default()).expect("valid");
                 let publication = publication(PayloadKind::Json, json.as_bytes());
-                PayloadReader::new().accepts(&filter, &topic, &publication);
+                PayloadReader::default().accepts(&filter, &topic, &publication);
             }
         }
     }
@@ -269,13 +243,4 @@ mod tests {
         "\\u",
         "é",
     ];
-
-    #[test]
-    fn an_entity_is_a_text_or_number_of_the_payload() {
-        let json = publication(PayloadKind::Json, br#"{"a":{"id":"x"},"n":7,"o":[]}"#);
-        assert_eq!(entity("/a/id", &json).as_deref(), Some("x"));
-        assert_eq!(entity("/n", &json).as_deref(), Some("7"));
-        assert_eq!(entity("/o", &json), None);
-        assert_eq!(entity("/a/id", &publication(PayloadKind::Text, b"{}")), None);
-    }
 }

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use model::DeltaKind;
+use model::{DeltaKind, PayloadKind, Publication};
 use oxidelta::compress::SecondaryCompression;
 use oxidelta::compress::encoder::{CompressOptions, encode_all};
 use serde_json::Value;
@@ -37,6 +37,14 @@ impl std::error::Error for BadDelta {}
 
 /// Percent of the whole payload that a delta may have to be worth it.
 const WORTH_PERCENT: usize = 60;
+
+/// What makes one publication of another: a JSON patch goes for JSON only. `None` as for [`make`].
+pub fn between(kind: DeltaKind, base: &Publication, next: &Publication) -> Option<Difference> {
+    if kind == DeltaKind::JsonPatch && next.kind() != PayloadKind::Json {
+        return None;
+    }
+    make(kind, base.payload(), next.payload())
+}
 
 /// What makes `next` of `base`; `None` if it is not clearly smaller than `next`, or cannot be made.
 pub fn make(kind: DeltaKind, base: &[u8], next: &[u8]) -> Option<Difference> {

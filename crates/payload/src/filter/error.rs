@@ -14,16 +14,15 @@ pub struct FilterError {
 }
 
 /// How a filter is written, for whoever reads why one cannot be used.
-pub(crate) const CURE: &str =
-    "write a CEL expression over `data` and `topic`, such as `data.price > 100.0`";
+const CURE: &str = "write a CEL expression over `data` and `topic`, such as `data.price > 100.0`";
 
 impl FilterError {
-    pub(crate) fn new(why: impl Into<String>) -> Self {
+    pub(super) fn new(why: impl Into<String>) -> Self {
         Self { at: None, why: why.into() }
     }
 
     /// What the parser says of `text`, in our words.
-    pub(crate) fn of_parser(text: &str, errors: &ParseErrors) -> Self {
+    pub(super) fn of_parser(text: &str, errors: &ParseErrors) -> Self {
         let Some(first) = errors.errors.first() else { return Self::new("it does not parse") };
         let (line, column) = first.pos;
         let before: usize = match usize::try_from(line - 1) {
@@ -77,7 +76,7 @@ fn in_words(text: &str, at: usize, said: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::payloads::check_filter_text;
+    use super::super::check;
 
     #[test]
     fn what_is_wrong_is_said_in_words_and_under_its_place() {
@@ -111,12 +110,12 @@ mod tests {
             ),
             ("data.a == 'x", "the text that ' begins has no end", "data.a == 'x\n            ^"),
         ] {
-            let error = check_filter_text(text).expect_err(text);
+            let error = check(text).expect_err(text);
             assert_eq!(error.why, why, "{text}: {error:?}");
             let shown = error.marked(text).unwrap_or_default();
             assert_eq!(shown.trim_start(), marked.trim_start(), "{text}\n{shown}");
         }
-        let told = check_filter_text("data.price >").expect_err("no end").to_string();
+        let told = check("data.price >").expect_err("no end").to_string();
         assert_eq!(
             told,
             "cannot use the filter: at character 13, it ends too early: a value or a bracket is missing; \
@@ -130,7 +129,7 @@ mod tests {
             "", " ", "\n", "é ==", "a\n\n==", "🙂", "\"", "'é", "a.b.", "[1,", "{", "?", "a ? b",
             "@", "0x", "1e",
         ] {
-            let Err(error) = check_filter_text(text) else { continue };
+            let Err(error) = check(text) else { continue };
             assert!(error.at.is_none_or(|at| at <= text.chars().count()), "{text}: {error:?}");
             error.marked(text);
         }
