@@ -55,11 +55,16 @@ impl<E: Encoder> Hub<E> {
     /// Parks a session that has more of one of its topics than this shard; answers whether it did.
     pub(crate) fn park_if_ahead(&mut self, index: SessionIndex) -> bool {
         let Some(replay) = self.sessions.at_mut(index).replay.as_deref_mut() else { return false };
-        let Replay { ahead, done, .. } = replay;
+        let Replay { ahead, done, done_at, .. } = replay;
         let ended = |it: &AheadIn| self.topics.get(it.topic).is_some_and(|at| at.epoch != it.epoch);
         let is_behind = |it: &AheadIn| ahead_through(&self.topics, done, it.topic).is_none();
-        // What this shard has by now it has for good.
-        while ahead.pop_if(|it| is_behind(it) && !ended(it)).is_some() {}
+        // What this shard has by now it has for good. The session has what was delivered of it meanwhile.
+        while let Some(caught_up) = ahead.pop_if(|it| is_behind(it) && !ended(it)) {
+            let topic = self.topics.get(caught_up.topic);
+            if !is_planted(Fault::StepsInTooEarly) {
+                *done_at = (*done_at).max(topic.map_or(0, |topic| topic.newest_delivery));
+            }
+        }
         let Some(&last) = ahead.last() else {
             replay.is_parked = false;
             return false;
@@ -224,9 +229,8 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Hears that everything is here that a topic's home had when it was asked.
-    pub(crate) fn handle_asked(&mut self, serial: Option<u64>) {
-        let asked = serial.and_then(|serial| self.ahead.asked.remove(&serial));
-        if let Some((topic, sessions)) = asked {
+    pub(crate) fn handle_asked(&mut self, serial: u64) {
+        if let Some((topic, sessions)) = self.ahead.asked.remove(&serial) {
             self.end_waiting(topic, sessions);
         }
     }

@@ -571,15 +571,12 @@ impl<E: Encoder> Hub<E> {
 
     /// Lets a session that has everything up to its audiences' batches step in with them.
     pub(crate) fn join_if_caught_up(&mut self, index: SessionIndex) {
-        let session = self.sessions.at(index);
-        let replay = session.replay.as_deref();
-        if replay.is_some_and(Replay::is_reading) {
+        let is_reading = self.sessions.at(index).replay.as_deref().is_some_and(Replay::is_reading);
+        if is_reading || self.park_if_ahead(index) {
             return;
         }
+        let replay = self.sessions.at(index).replay.as_deref();
         let replayed_at = replay.map_or(0, |replay| replay.done_at);
-        if self.park_if_ahead(index) {
-            return;
-        }
         for at in 0..self.sessions.at(index).memberships.len() {
             let membership = self.sessions.at(index).memberships[at];
             let bound = self.joinable_at(membership.audience);

@@ -11,7 +11,7 @@ use crate::encoder::Encoder;
 use crate::history::History;
 use crate::hub::Hub;
 use crate::index::{ShardIndex, Slot, TopicIndex};
-use crate::mail::{HubMail, TopicNumber, TopicState};
+use crate::mail::{HubMail, ToldFor, TopicNumber, TopicState};
 use crate::operations::Operation;
 use crate::topic::{Follower, Topic};
 use crate::walk::Walk;
@@ -95,7 +95,7 @@ impl<E: Encoder> Hub<E> {
         topic.home_generation = index.0.generation().get();
         self.go_live(index);
         for (shard, serial) in self.askers.remove(&index).unwrap_or_default() {
-            self.add_follower(index, shard, Some(serial));
+            self.add_follower(index, shard, ToldFor::Wish(serial));
         }
     }
 
@@ -110,7 +110,7 @@ impl<E: Encoder> Hub<E> {
         });
         for shard in shards {
             if !self.has_follower(index, shard) {
-                self.add_follower(index, shard, None);
+                self.add_follower(index, shard, self.told_for_pattern(shard));
             }
         }
     }
@@ -159,7 +159,21 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
+    fn note_heard(&mut self, from: ShardIndex, serial: u64) {
+        let place = usize::from(from.0);
+        if self.heard.len() <= place {
+            self.heard.resize(place + 1, 0);
+        }
+        self.heard[place] = serial;
+    }
+
+    /// What another shard is told of because its patterns select it, as far as this one has heard of them.
+    fn told_for_pattern(&self, to: ShardIndex) -> ToldFor {
+        ToldFor::Pattern { heard: self.heard.get(usize::from(to.0)).copied().unwrap_or(0) }
+    }
+
     fn handle_follow(&mut self, from: ShardIndex, name: &TopicName, serial: u64) {
+        self.note_heard(from, serial);
         let is_new = self.topics.find(name.as_str()).is_none();
         let index = self.find_or_make_topic(name);
         if is_new {
@@ -167,10 +181,10 @@ impl<E: Encoder> Hub<E> {
         }
         if self.has_follower(index, from) {
             // It follows because of a pattern or an older wish. What it has already it will skip.
-            let state = Box::new(TopicState { serial: Some(serial), ..self.state_of(index) });
+            let state = Box::new(self.state_of(index, ToldFor::Wish(serial)));
             self.post(from, HubMail::Topic(state));
         } else if self.topics.at(index).is_live {
-            self.add_follower(index, from, Some(serial));
+            self.add_follower(index, from, ToldFor::Wish(serial));
         } else {
             self.askers.entry(index).or_default().push((from, serial));
         }
@@ -181,7 +195,7 @@ impl<E: Encoder> Hub<E> {
         if self.topics.at(index).is_revealed() && self.is_interested(from, name) {
             // It wrote before it heard that one of its patterns selects the topic, and may have
             // thrown away what it was told of it since.
-            self.add_follower(index, from, None);
+            self.add_follower(index, from, self.told_for_pattern(from));
             return;
         }
         self.drop_follower(index, from);
@@ -192,6 +206,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     fn handle_follow_selector(&mut self, from: ShardIndex, selector: Selector, serial: u64) {
+        self.note_heard(from, serial);
         self.remote_interests.insert(&selector, from);
         let introducing = Introducing { walk: Walk::of(&[&selector]), serial };
         self.introducing.insert((from, selector.clone()), introducing);
@@ -220,7 +235,8 @@ impl<E: Encoder> Hub<E> {
             self.tell_selected(to, selector, introducing.serial, Vec::new(), true);
         }
         while let Some(piece) = pieces.next() {
-            let topics = piece.iter().map(|index| self.state_of(*index)).collect();
+            let told_for = self.told_for_pattern(to);
+            let topics = piece.iter().map(|index| self.state_of(*index, told_for)).collect();
             for index in piece {
                 if !self.has_follower(*index, to) {
                     self.note_follower(*index, to);
@@ -268,17 +284,17 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    fn add_follower(&mut self, index: TopicIndex, shard: ShardIndex, serial: Option<u64>) {
+    fn add_follower(&mut self, index: TopicIndex, shard: ShardIndex, told_for: ToldFor) {
         self.note_follower(index, shard);
-        let state = Box::new(TopicState { serial, ..self.state_of(index) });
+        let state = Box::new(self.state_of(index, told_for));
         self.post(shard, HubMail::Topic(state));
     }
 
-    fn state_of(&self, index: TopicIndex) -> TopicState {
+    fn state_of(&self, index: TopicIndex, told_for: ToldFor) -> TopicState {
         let topic = self.topics.at(index);
         let kept = topic.history.iter().flat_map(|history| history.iter());
         TopicState {
-            serial: None,
+            told_for,
             topic: topic.name.clone(),
             number: topic.home_number(),
             epoch: self.topics.epoch(topic.epoch).clone(),

@@ -158,8 +158,10 @@ pub struct Hub<E: Encoder> {
     /// Shards that asked for topics at home here before those were live.
     pub(crate) askers: HashMap<TopicIndex, Vec<(ShardIndex, u64)>, RandomState>,
     pub(crate) lapped: Vec<Lapped>,
-    /// How many `Follow` were sent.
+    /// How many `Follow` and `FollowSelector` were sent.
     pub(crate) follows: u64,
+    /// The number of the newest of them that was heard of each other shard.
+    pub(crate) heard: Vec<u64>,
     pub(crate) flush: Flush,
     /// What audiences with deltas were told last.
     pub(crate) bases: HashMap<AudienceIndex, Bases, RandomState>,
@@ -219,6 +221,7 @@ impl<E: Encoder> Hub<E> {
             askers: HashMap::default(),
             lapped: Vec::new(),
             follows: 0,
+            heard: Vec::new(),
             flush: Flush::default(),
             bases: HashMap::default(),
             timers: Timers::default(),

@@ -62,7 +62,7 @@ pub use encoder::{Encoder, EncodingIndex, Form, Outlet, Piece, Progress, Record,
 pub use hub::{Counters, Hub, HubOptions, Listing};
 pub use index::{SessionIndex, ShardIndex, home_shard, home_shard_of};
 pub use lag::{SessionLook, SlowSession};
-pub use mail::{HubMail, TopicNumber, TopicState};
+pub use mail::{HubMail, ToldFor, TopicNumber, TopicState};
 pub use page::{PageTicket, PageWanted};
 pub use payloads::Payloads;
 pub use renewal::Beyond;

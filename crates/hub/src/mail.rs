@@ -73,11 +73,24 @@ pub enum HubMail {
     },
 }
 
+/// Why a topic's home tells its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToldFor {
+    /// It answers the `Follow` with this number.
+    Wish(u64),
+    /// A pattern selects the topic, or did when the home had heard of the wishes up to this one: the asker may have taken it
+    /// back since.
+    Pattern {
+        /// The number of the newest wish of the asker that the home had heard.
+        heard: u64,
+    },
+}
+
 /// A topic's state at its home at one instant.
 #[derive(Clone, Debug)]
 pub struct TopicState {
-    /// The `Follow` that it answers; `None` when a pattern selected the topic.
-    pub serial: Option<u64>,
+    /// What it answers.
+    pub told_for: ToldFor,
     /// Its name.
     pub topic: TopicName,
     /// Its number on this node.

@@ -11,7 +11,7 @@ use crate::entity::EntityIndex;
 use crate::history::History;
 use crate::hub::Hub;
 use crate::index::{AudienceIndex, TopicIndex};
-use crate::mail::{HubMail, TopicState};
+use crate::mail::{HubMail, ToldFor, TopicState};
 use crate::places::SmallSet;
 use crate::subscribe::Joins;
 use crate::topic::Topic;
@@ -147,15 +147,17 @@ impl<E: Encoder> Hub<E> {
 
     /// Hears a topic's state from its home.
     pub(crate) fn handle_topic(&mut self, state: TopicState, now: Moment) {
-        let serial = state.serial;
+        let told_for = state.told_for;
         self.take_state(state, now);
-        self.handle_asked(serial);
+        if let ToldFor::Wish(serial) = told_for {
+            self.handle_asked(serial);
+        }
     }
 
     fn take_state(&mut self, state: TopicState, now: Moment) {
         let Some(index) = self.find_or_want(&state) else {
             // What was asked for by name is unknown because it was taken back: its home will hear that.
-            if state.serial.is_none() {
+            if matches!(state.told_for, ToldFor::Pattern { .. }) {
                 let home = self.home_of(&state.topic);
                 self.post(home, HubMail::Unfollow(state.topic));
             }
@@ -169,7 +171,10 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         let is_asked = topic.follow_serial != 0;
-        if is_asked && state.serial.is_some_and(|serial| serial != topic.follow_serial) {
+        if let ToldFor::Wish(serial) = state.told_for
+            && is_asked
+            && serial != topic.follow_serial
+        {
             return;
         }
         let epoch = self.topics.intern_epoch(&state.epoch);
@@ -215,11 +220,32 @@ impl<E: Encoder> Hub<E> {
     /// The topic that `state` is about, made if the home told of it because one of this shard's patterns selects it.
     fn find_or_want(&mut self, state: &TopicState) -> Option<TopicIndex> {
         let known = self.topics.find(state.topic.as_str());
-        let mut is_wanted = false;
-        if known.is_none() && state.serial.is_none() {
-            self.patterns.visit_matches(state.topic.as_str(), &mut |_| is_wanted = true);
-        }
-        known.or_else(|| is_wanted.then(|| self.find_or_make_topic(&state.topic)))
+        let ToldFor::Pattern { heard } = state.told_for else { return known };
+        known.or_else(|| {
+            let is_wanted = self.is_selected_since(&state.topic, heard);
+            is_wanted.then(|| self.find_or_make_topic(&state.topic))
+        })
+    }
+
+    /// Whether a pattern selects `topic` of which its home knew when it had heard of the wishes up to `heard`. Where it
+    /// knew of none it may be about to hear that this shard wants no more of the topic, and says anew where that stands
+    /// when it hears of the pattern.
+    fn is_selected_since(&self, topic: &TopicName, heard: u64) -> bool {
+        let mut is_selected = false;
+        self.patterns.visit_matches(topic.as_str(), &mut |audience| {
+            if is_selected {
+                return;
+            }
+            let selectors = &self.audiences.at(audience).key.selectors;
+            self.note_work(selectors.len());
+            let is_in_force = |it: &Selector| {
+                it.has_wildcard()
+                    && it.matches(topic.as_str())
+                    && self.interests.get(it).is_some_and(|interest| interest.serial <= heard)
+            };
+            is_selected = is_planted(Fault::StaleStateTaken) || selectors.iter().any(is_in_force);
+        });
+        is_selected
     }
 
     /// Hears which topics of another shard a pattern selects.

@@ -26,7 +26,8 @@ pub(crate) struct Replay {
     finished: usize,
     /// Topics that were read, and up to where.
     pub done: HashMap<TopicIndex, Sequence, RandomState>,
-    /// The newest delivery when the last topic was read: what is older may be in `done`.
+    /// What is delivered up to this may be in `done`: the newest when the last topic was read, or when this shard had caught up
+    /// with one that the session was ahead in.
     pub done_at: u64,
     /// Topics in which some position in it may be ahead of this shard.
     pub ahead: Vec<AheadIn>,

@@ -34,8 +34,10 @@ pub enum Fault {
     PlaceInAnEarlierTopic,
     /// 76: a session in the slot of one that was parked is set back.
     SlotOfAParkedSession,
-    /// 77: a session steps in before what it has of the joined subscriptions was passed.
+    /// 77: a session steps in before what it has of the joined subscriptions was passed, or of what it was ahead in.
     StepsInTooEarly,
+    /// What a home told before it heard that its topic is not wanted any more counts for a pattern that was asked for later.
+    StaleStateTaken,
     /// 78: what was taken over from a home makes a delivery come twice.
     DeliveryComesTwice,
     /// 79: a topic is told the delta of an earlier one in its slot.

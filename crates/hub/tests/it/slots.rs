@@ -67,6 +67,71 @@ fn a_session_in_the_place_of_a_parked_one_is_told_nothing_twice() {
     assert_eq!(wrongly, [4, 5, 6]);
 }
 
+/// A session that is ahead of a shard, which catches up while a batch is under way to the session's audience.
+fn told_of_what_it_was_ahead_in() -> Vec<u64> {
+    let mut node = Node::new(2, Limits::default(), Vec::new(), 100);
+    let topic = names_of_first_shard(&node, "t", 2).next().expect("one");
+    for _ in 0..20 {
+        let member = node.open(1, SINGLE, ROOM);
+        node.subscribe(member, &[&topic], Start::Now);
+    }
+    node.settle();
+    node.publish(&topic, "x");
+    turns(&mut node, &[0, 1]);
+    // It has the second from another shard.
+    let reader = node.open(1, SINGLE, ROOM);
+    let (start, options) = (Start::Now, SubscribeOptions::default());
+    node.subscribe_from(reader, &[&topic], start, vec![(&topic, 2)], options);
+    turns(&mut node, &[1, 1, 1]);
+    node.publish(&topic, "x");
+    turns(&mut node, &[0, 1, 1, 1]);
+    node.settle();
+    node.publish(&topic, "x");
+    node.settle();
+    sequences(&node, reader, &topic)
+}
+
+#[test]
+fn a_session_that_was_ahead_is_told_nothing_twice() {
+    let told = told_of_what_it_was_ahead_in;
+    let (rightly, wrongly) = with_and_without(Fault::StepsInTooEarly, told);
+    assert_eq!(rightly, [3]);
+    assert_eq!(wrongly, [2, 3]);
+}
+
+/// A shard is told of a topic for a pattern that it took back meanwhile, while it asks for it again and takes that back, too.
+fn told_of_a_topic_after_its_pattern_came_and_went() -> Vec<u64> {
+    let limits = Limits { attached_per_turn: 1, ..Limits::default() };
+    let mut node = Node::new(2, limits, Vec::new(), 100);
+    let topics: Vec<String> = names_of_first_shard(&node, "a/", 2).take(3).collect();
+    let topic = topics.last().expect("three");
+    topics.iter().for_each(|topic| node.publish(topic, "x"));
+    let first = node.open(1, SINGLE, ROOM);
+    node.subscribe(first, &[topic, "a/#"], Start::Now);
+    node.turn(1, 100);
+    turns(&mut node, &[0, 0, 0, 0, 0]);
+    // Both are taken back; the home is yet to hear it.
+    node.close(first);
+    let second = node.open(1, SINGLE, ROOM);
+    node.subscribe(second, &["a/#"], Start::Now);
+    node.turn(1, 100);
+    let reader = node.open(1, SINGLE, ROOM);
+    node.subscribe(reader, &[topic], Start::Now);
+    node.close(second);
+    node.settle();
+    node.publish(topic, "x");
+    node.settle();
+    sequences(&node, reader, topic)
+}
+
+#[test]
+fn a_shard_follows_what_it_was_told_of_for_a_pattern_that_it_took_back() {
+    let told = told_of_a_topic_after_its_pattern_came_and_went;
+    let (rightly, wrongly) = with_and_without(Fault::StaleStateTaken, told);
+    assert_eq!(rightly, [2]);
+    assert_eq!(wrongly, [0; 0]);
+}
+
 /// The epoch changes where a topic was that only a subscription had made, and that went with it.
 #[test]
 fn a_new_epoch_passes_over_places_without_a_topic() {
