@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use model::planted::{Fault, is_planted};
 
-use crate::index::ShardIndex;
+use crate::tables::index::ShardIndex;
 
 /// Where a device is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,29 +9,29 @@ use model::{
     Refusal, Selector, Sequence, SubscribeOptions, SubscribedTopic, TopicName, TopicPolicy,
 };
 
-use crate::ahead::Ahead;
-use crate::attach::Attaching;
-use crate::audience::AudienceTable;
-use crate::delivery::{RecentDeliveries, What};
-use crate::delta::Bases;
-use crate::encoder::{Encoder, EncodingIndex, Outlet, Progress, Record, Sent};
-use crate::flush::Flush;
-use crate::history::History;
-use crate::home::{Introducing, Lapped};
-use crate::index::{AudienceIndex, SessionIndex, ShardIndex, TopicIndex, home_shard};
-use crate::mail::HubMail;
+use crate::audiences::attach::Attaching;
+use crate::audiences::audience::AudienceTable;
+use crate::audiences::delta::Bases;
+use crate::audiences::options::OptionsTable;
+use crate::audiences::subscribe::Joins;
+use crate::between_shards::follow::Interest;
+use crate::between_shards::home::{Introducing, Lapped};
+use crate::between_shards::mail::HubMail;
+use crate::between_shards::renewal::Renewal;
 use crate::operations::PendingOperations;
-use crate::options::OptionsTable;
-use crate::page::PageWanted;
-use crate::reader::Interest;
-use crate::renewal::Renewal;
-use crate::selector_tree::SelectorTree;
-use crate::session::{Membership, Session, SessionTable};
-use crate::subscribe::Joins;
-use crate::throttle::Throttle;
-use crate::timers::Timers;
-use crate::topic::{EpochIndex, PolicyIndex, Topic, TopicTable};
-use crate::walk::Walk;
+use crate::sending::encoder::{Encoder, EncodingIndex, Outlet, Progress, Record, Sent};
+use crate::sending::flush::Flush;
+use crate::sending::timers::Timers;
+use crate::sessions::await_head::Ahead;
+use crate::sessions::session::{Membership, Session, SessionTable};
+use crate::sessions::store_pages::PageWanted;
+use crate::sessions::throttle::Throttle;
+use crate::tables::index::{AudienceIndex, SessionIndex, ShardIndex, TopicIndex, home_shard};
+use crate::topics::delivery::{RecentDeliveries, What};
+use crate::topics::history::History;
+use crate::topics::name_walk::Walk;
+use crate::topics::selector_tree::SelectorTree;
+use crate::topics::topic::{EpochIndex, PolicyIndex, Topic, TopicTable};
 
 /// What a hub is told at its start.
 #[derive(Clone, Debug)]

@@ -6,71 +6,33 @@
 //! reads on from the shard's recent deliveries, or from the topics' histories.
 #![forbid(unsafe_code)]
 
-mod afresh;
-mod age;
-mod ahead;
-mod attach;
-mod audience;
-mod batch;
-mod catch_up;
-mod chunks;
-mod delivery;
-mod delta;
+mod audiences;
+mod between_shards;
 mod devices;
-mod encoder;
-mod entity;
-mod flush;
-mod gate;
-mod grant;
-mod history;
-mod home;
 mod hub;
-mod index;
-mod lag;
-mod mail;
 mod operations;
-mod options;
-mod overlap;
-mod page;
-mod payloads;
-mod places;
-mod reader;
-mod recent;
-mod renewal;
-mod replay;
 mod requests;
-mod rewind;
-mod round;
-mod selector_tree;
-mod serve;
-mod session;
-mod shed;
-mod subscribe;
-mod throttle;
-mod timers;
-mod todo;
-mod topic;
-mod transfer;
-mod verdict;
-mod walk;
-mod work;
+mod sending;
+mod sessions;
+mod tables;
+mod topics;
 
-pub use chunks::Chunks;
-pub use delta::Delta;
+pub use audiences::delta::Delta;
+pub use between_shards::mail::{HubMail, ToldFor, TopicNumber, TopicState};
+pub use between_shards::renewal::Beyond;
 pub use devices::{Device, DevicePlace, Devices};
-pub use encoder::{Encoder, EncodingIndex, Form, Outlet, Piece, Progress, Record, Sent};
 pub use hub::{Counters, Hub, HubOptions, Listing};
-pub use index::{SessionIndex, ShardIndex, home_shard, home_shard_of};
-pub use lag::{SessionLook, SlowSession};
-pub use mail::{HubMail, ToldFor, TopicNumber, TopicState};
-pub use page::{PageTicket, PageWanted};
-pub use payloads::Payloads;
-pub use renewal::Beyond;
 #[cfg(feature = "checks")]
 #[doc(hidden)]
 pub use requests::checks::check_requests;
 pub use requests::{
     Accepts, Ask, Outcome, Registration, RequestCounters, RequestMail, RequestOutput, Requests,
 };
-pub use selector_tree::SelectorTree;
-pub use topic::Lateness;
+pub use sending::encoder::{Encoder, EncodingIndex, Form, Outlet, Piece, Progress, Record, Sent};
+pub use sending::payloads::Payloads;
+pub use sessions::lag::{SessionLook, SlowSession};
+pub use sessions::store_pages::{PageTicket, PageWanted};
+pub use tables::chunks::Chunks;
+pub use tables::index::{SessionIndex, ShardIndex, home_shard, home_shard_of};
+pub use topics::selector_tree::SelectorTree;
+pub use topics::topic::Lateness;

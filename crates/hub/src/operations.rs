@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 
 use model::{Code, Refusal, Selector};
 
-use crate::encoder::Encoder;
 use crate::hub::Hub;
-use crate::index::{AudienceIndex, SessionIndex, ShardIndex};
+use crate::sending::encoder::Encoder;
+use crate::tables::index::{AudienceIndex, SessionIndex, ShardIndex};
 
 /// What takes more than one turn.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use model::{RandomState, Selector, TopicName};
 use slab::Slab;
 
-use crate::index::ShardIndex;
-use crate::selector_tree::SelectorTree;
+use crate::tables::index::ShardIndex;
+use crate::topics::selector_tree::SelectorTree;
 
 /// A session that handles the topics of a selector.
 #[derive(Clone, Debug)]

@@ -114,7 +114,7 @@ mod tests {
     use model::{Limits, Payload, PayloadKind};
 
     use super::*;
-    use crate::index::ShardIndex;
+    use crate::tables::index::ShardIndex;
 
     #[test]
     fn outcomes_are_remembered_within_bounds() {

@@ -30,7 +30,7 @@ use self::open::OpenRequests;
 pub use self::output::{RequestCounters, RequestOutput};
 pub use self::search::Accepts;
 use self::search::{Search, Wanted};
-use crate::index::{ShardIndex, home_shard_of};
+use crate::tables::index::{ShardIndex, home_shard_of};
 
 /// A pending request: the shard where it is, and its number there, which no other request of the process has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

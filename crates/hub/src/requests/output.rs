@@ -3,7 +3,7 @@
 use model::Asked;
 
 use super::{Outcome, RequestMail};
-use crate::index::ShardIndex;
+use crate::tables::index::ShardIndex;
 
 /// What is to be done.
 #[derive(Debug)]

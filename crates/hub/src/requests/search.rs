@@ -10,7 +10,7 @@ use model::{Code, RandomState, Recipients};
 
 use super::handlers::Walk;
 use super::{Ask, Outcome, Registration, Requests, Rest};
-use crate::index::ShardIndex;
+use crate::tables::index::ShardIndex;
 
 /// Decides whether a handler may be asked.
 pub type Accepts = Box<dyn Fn(&Registration) -> bool>;

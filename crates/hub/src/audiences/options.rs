@@ -1,0 +1,127 @@
+//! How subscriptions are read: each different manner is kept once, however many audiences have it.
+
+use std::collections::HashMap;
+
+use model::{Conflation, DeltaKind, RandomState, SubscribeOptions};
+
+use crate::sending::encoder::{EncodingIndex, Progress};
+use crate::tables::index::{SessionIndex, Slots};
+
+/// How a subscription is read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Manner {
+    pub options: SubscribeOptions,
+    pub encoding: EncodingIndex,
+    /// The one session that reads so, where audiences are turned off (to measure what they are worth).
+    pub solo: Option<SessionIndex>,
+}
+
+/// The place of a manner in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OptionsIndex(u32);
+
+/// One manner, and its filter ready to be asked.
+#[derive(Debug)]
+pub(crate) struct Known<F> {
+    pub manner: Manner,
+    pub filter: Option<F>,
+    holders: u32,
+}
+
+impl<F> Known<F> {
+    /// Whether all publications are told as they are.
+    pub(crate) fn is_plain(&self) -> bool {
+        let SubscribeOptions { conflation, interval, delta, filter, .. } = &self.manner.options;
+        *conflation < Conflation::Always
+            && interval.is_zero()
+            && *delta == DeltaKind::None
+            && filter.is_none()
+    }
+
+    /// From where a reader could go on that is told everything in order.
+    pub(crate) fn progress_in_order(&self) -> Progress {
+        match self.manner.options.is_resumable {
+            true => Progress::InOrder,
+            false => Progress::Unknown,
+        }
+    }
+}
+
+/// All manners in which audiences of this shard read.
+#[derive(Debug)]
+pub(crate) struct OptionsTable<F> {
+    slots: Slots<Known<F>>,
+    by_manner: HashMap<Manner, OptionsIndex, RandomState>,
+}
+
+impl<F> Default for OptionsTable<F> {
+    fn default() -> Self {
+        Self { slots: Slots::default(), by_manner: HashMap::default() }
+    }
+}
+
+impl<F> OptionsTable<F> {
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn has(&self, manner: &Manner) -> bool {
+        self.by_manner.contains_key(manner)
+    }
+
+    /// The place of `manner`, which one more holds from now on.
+    pub(crate) fn hold(&mut self, manner: &Manner, filter: impl Fn(&str) -> F) -> OptionsIndex {
+        if let Some(&known) = self.by_manner.get(manner) {
+            self.hold_again(known);
+            return known;
+        }
+        let filter = manner.options.filter.as_deref().map(filter);
+        let known = Known { manner: manner.clone(), filter, holders: 1 };
+        let index = OptionsIndex(self.slots.insert(known));
+        self.by_manner.insert(manner.clone(), index);
+        index
+    }
+
+    pub(crate) fn hold_again(&mut self, index: OptionsIndex) {
+        self.slots.get_mut(index.0).expect("held options exist").holders += 1;
+    }
+
+    /// Lets go of options; what nobody holds is forgotten.
+    pub(crate) fn release(&mut self, index: OptionsIndex) {
+        let known = self.slots.get_mut(index.0).expect("held options exist");
+        known.holders -= 1;
+        if known.holders == 0
+            && let Some(gone) = self.slots.remove(index.0)
+        {
+            self.by_manner.remove(&gone.manner);
+        }
+    }
+
+    pub(crate) fn at(&self, index: OptionsIndex) -> &Known<F> {
+        self.slots.get(index.0).expect("held options exist")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_kept_once_and_as_long_as_somebody_has_them() {
+        let mut table = OptionsTable::<String>::default();
+        let manner = |filter: Option<&str>| Manner {
+            options: SubscribeOptions { filter: filter.map(Into::into), ..Default::default() },
+            encoding: EncodingIndex(0),
+            solo: None,
+        };
+        let (plain, filtered) = (manner(None), manner(Some("a > 1")));
+        let one = table.hold(&plain, str::to_owned);
+        assert_eq!(table.hold(&plain, str::to_owned), one);
+        let other = table.hold(&filtered, str::to_owned);
+        assert_eq!(table.at(other).filter.as_deref(), Some("a > 1"));
+        table.release(one);
+        table.release(other);
+        assert!(table.has(&plain) && !table.has(&filtered));
+        assert_eq!(table.len(), 1);
+    }
+}

@@ -1,0 +1,6 @@
+//! Topics between shards: each is at home on one shard, which tells those that follow it.
+
+pub(crate) mod follow;
+pub(crate) mod home;
+pub(crate) mod mail;
+pub(crate) mod renewal;

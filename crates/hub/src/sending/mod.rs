@@ -1,0 +1,9 @@
+//! Sending: batches to audiences, and to single sessions what they still have to get.
+
+pub(crate) mod batch;
+pub(crate) mod encoder;
+pub(crate) mod flush;
+pub(crate) mod one_session;
+pub(crate) mod payloads;
+pub(crate) mod timers;
+pub(crate) mod transfer;

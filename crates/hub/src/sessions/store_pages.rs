@@ -1,0 +1,141 @@
+//! Publications that memory does not hold any more, fetched for a session that reads a topic afresh.
+
+use model::planted::{Fault, is_planted};
+use model::{AckLevel, Publication, Sequence, TopicName};
+
+use crate::hub::Hub;
+use crate::sending::encoder::Encoder;
+use crate::sessions::replay::ReplayTopic;
+use crate::tables::index::{SessionIndex, TopicIndex};
+use crate::topics::history::History;
+use crate::topics::topic::Topic;
+
+/// The hub's name for one page that it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageTicket {
+    session: SessionIndex,
+    serial: u64,
+}
+
+/// Publications that a session needs from the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PageWanted {
+    /// To be given back with them.
+    pub page: PageTicket,
+    /// Which topic.
+    pub topic: TopicName,
+    /// After what.
+    pub after: Sequence,
+    /// At most so many.
+    pub count: usize,
+}
+
+/// A page of the topic that a session reads afresh first.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub topic: TopicIndex,
+    serial: u64,
+    /// The publications after this one were asked for.
+    asked_after: Sequence,
+    /// `None` until it arrives.
+    pub publications: Option<Vec<Publication>>,
+}
+
+impl Page {
+    /// Whether it was asked for to read on with `wanted`: the topic, and nothing left out before it.
+    pub fn is_of(&self, wanted: &ReplayTopic) -> bool {
+        if is_planted(Fault::PageOfAnotherTopic) {
+            return self.topic.of_place() == wanted.topic.of_place();
+        }
+        self.topic == wanted.topic && self.asked_after <= wanted.after
+    }
+
+    /// Whether the store said that it keeps nothing after `after`.
+    pub fn ends_at(&self, after: Sequence) -> bool {
+        self.asked_after == after && self.publications.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// Whether it has publications after `sequence`: all of the store before them is in it.
+    pub fn reaches_beyond(&self, sequence: Sequence) -> bool {
+        let last = self.publications.as_ref().and_then(|publications| publications.last());
+        last.is_some_and(|last| last.sequence() > sequence)
+    }
+
+    /// The publication at `sequence`, if it is in this page.
+    pub fn publication(&self, sequence: Sequence) -> Option<&Publication> {
+        self.publications.as_ref()?.iter().find(|publication| publication.sequence() == sequence)
+    }
+
+    /// Whether another page must be fetched to read on after `after`.
+    fn is_read(&self, after: Sequence) -> bool {
+        let last = match &self.publications {
+            None => return false,
+            Some(publications) => {
+                publications.last().map_or(self.asked_after, Publication::sequence)
+            }
+        };
+        last <= after && !self.ends_at(after)
+    }
+}
+
+/// Publications in a page.
+const PAGE_LEN: usize = 256;
+
+impl<E: Encoder> Hub<E> {
+    /// Whether a topic's publications are on disk.
+    pub(crate) fn is_on_disk(&self, topic: &Topic) -> bool {
+        self.policy(topic.policy).ack == AckLevel::Disk
+    }
+
+    /// Whether publications of a topic after `after` are on disk and not in memory.
+    pub(crate) fn is_beyond_memory(&self, topic: &Topic, after: Sequence) -> bool {
+        if !self.is_on_disk(topic) || is_planted(Fault::DiskIsNotAsked) {
+            return false;
+        }
+        let oldest = topic.history.as_deref().and_then(History::oldest);
+        oldest.map_or(topic.head, |oldest| oldest.sequence().back(1)) > after
+    }
+
+    /// Asks for the page that a session needs to read on, unless it was asked for already.
+    pub(crate) fn want_page(&mut self, index: SessionIndex) {
+        let Some(replay) = self.sessions.at(index).replay.as_deref() else { return };
+        let Some(wanted) = replay.todo.front().copied() else { return };
+        let Some(topic) = self.topics.get(wanted.topic) else { return };
+        if !self.is_beyond_memory(topic, wanted.after) {
+            return;
+        }
+        let page = replay.page_of(&wanted);
+        if page.is_some_and(|page| !page.is_read(wanted.after)) {
+            return;
+        }
+        let name = topic.name.clone();
+        self.pages_asked += 1;
+        let serial = self.pages_asked;
+        let page = PageTicket { session: index, serial };
+        let replay = self.sessions.at_mut(index).replay.as_mut().expect("it has one");
+        let asked_after = wanted.after;
+        replay.page = Some(Page { topic: wanted.topic, serial, asked_after, publications: None });
+        let (topic, after) = (name, wanted.after);
+        self.pages.push_back(PageWanted { page, topic, after, count: PAGE_LEN });
+    }
+
+    /// The next page that must be fetched from the store.
+    pub fn poll_page(&mut self) -> Option<PageWanted> {
+        self.pages.pop_front()
+    }
+
+    /// Hears a page: the publications after what was asked, oldest first; none of them where the
+    /// store keeps nothing after it.
+    pub fn handle_page(&mut self, ticket: PageTicket, publications: Vec<Publication>) {
+        let Some(session) = self.sessions.get_mut(ticket.session) else { return };
+        let Some(page) = session.replay.as_mut().and_then(|replay| replay.page.as_mut()) else {
+            return;
+        };
+        if page.serial == ticket.serial {
+            page.publications = Some(publications);
+            if !session.is_blocked {
+                self.flush.queue(ticket.session, session);
+            }
+        }
+    }
+}
