@@ -2,6 +2,10 @@
 
 mod parse;
 mod ranges;
+mod reader;
+mod schema;
+mod sections;
+mod sources;
 mod text;
 mod webhooks;
 
@@ -16,6 +20,8 @@ pub use crate::origins::check_origin;
 pub(crate) use parse::is_device_name;
 pub use parse::{ConfigError, load, parse};
 pub use ranges::AddressRange;
+pub use schema::{Reload, settings};
+pub use sources::Sources;
 pub use text::{default_text, reference};
 pub use webhooks::{WebhookConfig, WebhookSecret};
 
@@ -56,6 +62,8 @@ pub struct Config {
     pub applications: Vec<ApplicationConfig>,
     /// Where publications are posted to.
     pub webhooks: Vec<WebhookConfig>,
+    /// Classes of sessions: their names, and how much each session is sent at most.
+    pub classes: Vec<(String, Rates)>,
     /// Topic policies, in order.
     pub policies: Vec<PolicyRule>,
     /// Whether and how messages are compressed.
@@ -189,6 +197,7 @@ impl Default for Config {
             access: AccessConfig::default(),
             applications: Vec::new(),
             webhooks: Vec::new(),
+            classes: Vec::new(),
             policies: Vec::new(),
             limits: Limits::default(),
             echo: false,

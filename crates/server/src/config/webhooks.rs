@@ -8,7 +8,12 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use model::{AckLevel, Limits, PolicyRule, Selector, SubscriberName, TopicPolicy};
 
-use super::parse::{ConfigError, Reader, Table, Value};
+use super::reader::Reader;
+use super::schema::Default::{Needed, Unset};
+use super::schema::Kind::{Number, Text, Texts};
+use super::schema::Reload::Restart;
+use super::schema::{Entry, Key, Kind, Row, Section, Tables, field, is, key};
+use super::{Config, ConfigError};
 
 /// An endpoint that publications are posted to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,77 +106,172 @@ pub(super) fn dead_letters_rule(has_store: bool, limits: &Limits) -> PolicyRule 
     PolicyRule { selector, policy }
 }
 
-const KEYS: &[&str] = &[
-    "name",
-    "url",
-    "topics",
-    "secret",
-    "secrets",
-    "ca_file",
-    "timeout_ms",
-    "attempts_max",
-    "pause_ms_min",
-    "pause_ms_max",
-    "concurrency",
-];
 const NO_SECRET: &str = "is no secret; make one with `echo whsec_$(openssl rand -base64 32)`";
 
-impl Reader<'_> {
-    pub(super) fn webhook(
-        &self,
-        (table, at): (&Table<'_>, usize),
-        known: &[WebhookConfig],
-        limits: &Limits,
-    ) -> Result<WebhookConfig, ConfigError> {
-        let mut it = WebhookConfig::new();
-        let ms = |path: &str, value: &Value<'_>, min: u64, max: u64| {
-            self.number(path, value, min, max).map(Duration::from_millis)
-        };
-        self.each(table, "webhooks", KEYS, |name, path, value| {
-            match name {
-                "name" => it.name = self.text(path, value)?.into(),
-                "url" => it.url = self.url(path, value)?,
-                "topics" => it.topics = self.selectors(path, value, limits)?,
-                "secret" => {
-                    let secret = WebhookSecret::parse(self.text(path, value)?);
-                    let wrong = || self.error(value.span().start, path, format!("it {NO_SECRET}"));
-                    it.secrets.push(secret.ok_or_else(wrong)?);
-                }
-                "secrets" => {
-                    for (text, at) in self.texts(path, value)? {
-                        let wrong = || self.error(at, path, format!("one of them {NO_SECRET}"));
-                        it.secrets.push(WebhookSecret::parse(text).ok_or_else(wrong)?);
-                    }
-                }
-                "ca_file" => it.ca_file = Some(self.text(path, value)?.into()),
-                "timeout_ms" => it.timeout = ms(path, value, 1, 600_000)?,
-                "attempts_max" => it.attempts_max = self.number(path, value, 1, 1_000)?,
-                "pause_ms_min" => it.pause_min = ms(path, value, 1, 86_400_000)?,
-                "pause_ms_max" => it.pause_max = ms(path, value, 1, 86_400_000)?,
-                "concurrency" => it.concurrency = self.number(path, value, 1, 256)?,
-                _ => return Ok(false),
-            }
-            Ok(true)
-        })?;
-        match fault_of(&it, known) {
-            Some(fault) => Err(self.error(at, "webhooks", fault.into())),
-            None => Ok(it),
-        }
+pub(super) fn webhooks() -> Section {
+    let webhooks = Kind::Tables(Tables { rows, add });
+    Section {
+        name: "webhooks",
+        meaning: "Endpoints that publications are posted to (docs/webhooks.md), a list of tables.",
+        keys: vec![key(
+            "",
+            is("[]"),
+            Restart,
+            webhooks,
+            "Endpoints that publications are posted to.",
+        )],
     }
+}
 
-    fn url(&self, path: &str, value: &Value<'_>) -> Result<String, ConfigError> {
-        let text = self.text(path, value)?;
-        let uri = text.parse::<http::Uri>().ok();
-        let is_plain = uri.is_some_and(|uri| {
-            let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-            is_http && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
-        });
+/// A webhook that is being read.
+struct Draft {
+    it: WebhookConfig,
+    limits: Limits,
+}
+
+fn keys() -> Vec<Key<Draft>> {
+    let mut all = keys_of_endpoint();
+    all.extend(keys_of_attempts());
+    all
+}
+
+fn keys_of_endpoint() -> Vec<Key<Draft>> {
+    vec![
+        field(
+            "name",
+            Needed("\"erp\""),
+            Text(|draft: &mut Draft, text| {
+                draft.it.name = text.into();
+                Ok(())
+            }),
+            "Its name; dead letters go to the topic webhooks/NAME/dead.",
+        ),
+        field(
+            "url",
+            Needed("\"https://example.com/hooks\""),
+            Text(set_url),
+            "Where publications are posted to. It is told to nobody: such addresses often are secrets.",
+        )
+        .secret(),
+        field(
+            "topics",
+            Needed("[\"devices/meters/+/events\"]"),
+            Texts(|draft| draft.it.topics.clear(), add_topic),
+            "Topics or patterns whose publications are posted.",
+        ),
+        field(
+            "secret",
+            Needed("\"whsec_...\""),
+            Text(|draft: &mut Draft, text| {
+                let secret = WebhookSecret::parse(text);
+                draft.it.secrets.push(secret.ok_or_else(|| format!("it {NO_SECRET}"))?);
+                Ok(())
+            }),
+            "What requests are signed with. Make one: `echo whsec_$(openssl rand -base64 32)`.",
+        )
+        .secret(),
+        field(
+            "secrets",
+            Unset("[\"whsec_new...\", \"whsec_old...\"]"),
+            Texts(|_| {}, add_secret),
+            "Instead of `secret`, while one is replaced: requests are signed with each.",
+        )
+        .secret(),
+        field(
+            "ca_file",
+            Unset("\"ca.pem\""),
+            Text(|draft, text| {
+                draft.it.ca_file = Some(text.into());
+                Ok(())
+            }),
+            "Certificates to trust instead of the usual ones.",
+        ),
+    ]
+}
+
+fn keys_of_attempts() -> Vec<Key<Draft>> {
+    const DAY_MS: u64 = 86_400_000;
+    vec![
+        field(
+            "timeout_ms",
+            is("15000"),
+            Number(1, 600_000, |draft: &mut Draft, ms| {
+                draft.it.timeout = Duration::from_millis(ms);
+            }),
+            "How long an attempt may take.",
+        ),
+        field(
+            "attempts_max",
+            is("10"),
+            Number(1, 1_000, |draft, count| draft.it.attempts_max = count as u32),
+            "Then the publication becomes a dead letter.",
+        ),
+        field(
+            "pause_ms_min",
+            is("1000"),
+            Number(1, DAY_MS, |draft, ms| draft.it.pause_min = Duration::from_millis(ms)),
+            "The pause after the first attempt; each is twice the one before.",
+        ),
+        field(
+            "pause_ms_max",
+            is("300000"),
+            Number(1, DAY_MS, |draft, ms| draft.it.pause_max = Duration::from_millis(ms)),
+            "The longest pause.",
+        ),
+        field(
+            "concurrency",
+            is("8"),
+            Number(1, 256, |draft, count| draft.it.concurrency = count as usize),
+            "Topics that are delivered at a time.",
+        ),
+    ]
+}
+
+fn add_topic(draft: &mut Draft, text: &str) -> Result<(), String> {
+    let selector = Selector::parse(text, &draft.limits).map_err(|error| error.to_string())?;
+    draft.it.topics.push(selector);
+    Ok(())
+}
+
+fn add_secret(draft: &mut Draft, text: &str) -> Result<(), String> {
+    let secret = WebhookSecret::parse(text).ok_or_else(|| format!("one of them {NO_SECRET}"))?;
+    draft.it.secrets.push(secret);
+    Ok(())
+}
+
+fn set_url(draft: &mut Draft, text: &str) -> Result<(), String> {
+    let uri = text.parse::<http::Uri>().ok();
+    let is_plain = uri.is_some_and(|uri| {
+        let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+        is_http && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+    });
+    if !is_plain {
         // The text itself is not repeated: addresses of webhooks often are secrets.
         let wrong = "its value is no http:// or https:// address without a name and password; \
                      write such as \"https://example.com/hooks\"";
-        is_plain
-            .then(|| text.into())
-            .ok_or_else(|| self.error(value.span().start, path, wrong.into()))
+        return Err(wrong.into());
+    }
+    draft.it.url = text.into();
+    Ok(())
+}
+
+fn rows() -> Vec<Row> {
+    keys().into_iter().map(Key::row).collect()
+}
+
+fn add(
+    reader: &Reader<'_>,
+    Entry { path, table, at }: Entry<'_>,
+    config: &mut Config,
+) -> Result<(), ConfigError> {
+    let mut draft = Draft { it: WebhookConfig::new(), limits: config.limits.clone() };
+    reader.table(path, &keys(), table, &mut draft)?;
+    match fault_of(&draft.it, &config.webhooks) {
+        Some(fault) => Err(reader.error(at, path, fault.into())),
+        None => {
+            config.webhooks.push(draft.it);
+            Ok(())
+        }
     }
 }
 

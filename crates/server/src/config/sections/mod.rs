@@ -1,0 +1,26 @@
+//! The rows of the table, by section. `schema` says what a row is.
+
+mod access;
+mod applications;
+mod limits;
+mod server;
+mod topics;
+
+use super::schema::Section;
+
+/// All sections, as documents show them.
+pub(super) fn all() -> Vec<Section> {
+    vec![
+        server::server(),
+        server::engine(),
+        server::store(),
+        access::access(),
+        applications::applications(),
+        super::webhooks::webhooks(),
+        access::classes(),
+        topics::topics(),
+        server::compression(),
+        server::diagnostics(),
+        limits::limits(),
+    ]
+}
