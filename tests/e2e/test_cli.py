@@ -15,8 +15,7 @@ import time
 
 import httpx
 import pytest
-from test_named import PROGRAM, Server
-from test_native import free_port
+from server import PROGRAM, Server, free_port
 
 ROOT = pathlib.Path(__file__).parents[2]
 SECONDS = 20
@@ -24,7 +23,7 @@ SECONDS = 20
 
 @pytest.fixture
 def server(tmp_path):
-    server = Server(tmp_path, free_port(), '[store]\npath = "{path}"\n')
+    server = Server('[store]\npath = "{store}"\n', tmp_path).start()
     yield server
     server.kill()
 

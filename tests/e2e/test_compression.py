@@ -4,11 +4,10 @@ import contextlib
 import json
 import urllib.request
 
-from test_native import free_port
-from test_named import Server
+from server import Server
 from websockets.sync.client import connect
 
-CONFIG = "# {path}\n[engine]\nshards = 2\n[compression]\non = true\nbytes_min = 100\n"
+CONFIG = "[engine]\nshards = 2\n[compression]\non = true\nbytes_min = 100\n"
 
 
 def bytes_out(server):
@@ -18,7 +17,7 @@ def bytes_out(server):
 
 
 def test_messages_are_compressed_in_both_directions(tmp_path):
-    server, stack = Server(tmp_path, free_port(), CONFIG), contextlib.ExitStack()
+    server, stack = Server(CONFIG, tmp_path).start(), contextlib.ExitStack()
     try:
         address = f"ws://127.0.0.1:{server.port}/v1/ws"
         book = [{"price": 100 + level / 4, "size": level * 10, "side": "bid"} for level in range(400)]
@@ -44,7 +43,7 @@ def test_messages_are_compressed_in_both_directions(tmp_path):
 
 
 def test_nobody_gets_what_was_not_configured(tmp_path):
-    server = Server(tmp_path, free_port(), "# {path}\n")
+    server = Server("", tmp_path).start()
     try:
         with connect(f"ws://127.0.0.1:{server.port}/v1/ws") as peer:
             assert not peer.protocol.extensions
@@ -56,7 +55,7 @@ def test_nobody_gets_what_was_not_configured(tmp_path):
 
 def test_a_topic_may_be_kept_from_being_compressed(tmp_path):
     config = CONFIG + '[[topics]]\nselector = "secret/#"\ncompress = false\n'
-    server = Server(tmp_path, free_port(), config)
+    server = Server(config, tmp_path).start()
     try:
         with connect(f"ws://127.0.0.1:{server.port}/v1/ws") as peer:
             for topic, is_whole in [("open/a", False), ("secret/a", True)]:

@@ -17,22 +17,26 @@ import urllib.parse
 
 import httpx
 import pytest
-from test_named import Server, until
-from test_native import PROGRAM, free_port
+from devices import (
+    ADMIN_KEY,
+    APPLICATION_KEY,
+    CONFIG,
+    DEVICE_KEY,
+    EXAMPLES,
+    SECONDS,
+    Device,
+    attach_head,
+    call,
+)
+from proxy import ForgetfulProxy, in_thread
+from server import PROGRAM, Server, until
 from websockets.sync.client import connect
-
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples/devices"
-CONFIG = (EXAMPLES / "tidegate.toml").read_text()
-DEVICE_KEY, APPLICATION_KEY, ADMIN_KEY = "a-key-for-devices", "a-key-for-the-backend", "a-key-for-the-operator"
-
-# Long after anything should have happened, and shorter than any test may hang.
-SECONDS = 15
 
 
 @pytest.fixture(params=[1, 2], ids=["one-shard", "two-shards"])
 def server(request, tmp_path):
     token = '[[access.tokens]]\ntoken = "a-token"\nname = "desk"\npublish = ["devices/meters/+", "devices/nobody/+"]\n'
-    server = Server(tmp_path, free_port(), f"{CONFIG}{token}[engine]\nshards = {request.param}\n")
+    server = Server(f"{CONFIG}{token}[engine]\nshards = {request.param}\n", tmp_path).start()
     yield server
     server.kill()
 
@@ -47,14 +51,6 @@ def device_c(tmp_path_factory):
 
 
 # The application's side.
-
-
-def call(server, method, path, key=APPLICATION_KEY, **options):
-    url = f"http://127.0.0.1:{server.port}{path}"
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    # The environment's proxies are none of ours.
-    with httpx.Client(trust_env=False, verify=False, timeout=SECONDS) as client:
-        return client.request(method, url, headers=headers, **options)
 
 
 def ask(server, device, payload, timeout_ms=5000):
@@ -211,22 +207,18 @@ def test_a_device_that_is_told_to_end_detaches(server, device_c):
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
-def test_devices_come_back_to_a_server_that_starts_again(server, device_c, tmp_path, how):
+def test_devices_come_back_to_a_server_that_starts_again(server, device_c, how):
     with programs(server, device_c, *ALL) as running:
-        server.process.send_signal(how)
-        server.process.wait(SECONDS)
-        time.sleep(1)
-        again = Server(tmp_path, server.port, CONFIG)
-        try:
-            until(lambda: attached(again) == set(ALL), "they do not all come back")
-            for name in ALL:
-                assert ask(again, name, "still there?").text == "still there?"
-            assert all(program.process.poll() is None for program in running)
-            if how == signal.SIGTERM:
-                for program in running:
-                    program.says('"code":4000')
-        finally:
-            again.kill()
+        server.signal(how)
+        server.wait()
+        server.start()
+        until(lambda: attached(server) == set(ALL), "they do not all come back")
+        for name in ALL:
+            assert ask(server, name, "still there?").text == "still there?"
+        assert all(program.process.poll() is None for program in running)
+        if how == signal.SIGTERM:
+            for program in running:
+                program.says('"code":4000')
 
 
 def test_of_two_devices_with_one_name_the_newer_has_it(server, device_c):
@@ -240,50 +232,6 @@ def test_of_two_devices_with_one_name_the_newer_has_it(server, device_c):
                     newer.answer(lambda _: "the newer")
                 assert answer.result().text == "the newer"
             assert reader.presence_of(program.name) == "detached"
-
-
-# Devices spoken by hand.
-
-
-def attach_head(name, query="", authorization=f"Bearer {DEVICE_KEY}"):
-    return (
-        f"POST /v1/devices/attach?application=meters&device={name}{query} HTTP/1.1\r\nHost: x\r\n"
-        f"Authorization: {authorization}\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
-
-
-class Device:
-    def __init__(self, server, name, query="", authorization=f"Bearer {DEVICE_KEY}"):
-        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS)
-        self.socket.sendall(attach_head(name, query, authorization).encode())
-        self.response = self.socket.makefile("rb")
-        self.status = int(self.response.readline().split()[1])
-        while self.response.readline().strip():
-            pass
-        if self.status == 200:
-            welcome = self.hear()
-            assert welcome.startswith("W"), welcome
-            self.welcome = json.loads(welcome[1:])
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.response.close()
-        self.socket.close()
-
-    def hear(self):
-        """The next message; empty at the end of the response."""
-        size = int(self.response.readline(), 16)
-        return self.response.read(size + 2)[:size].decode()
-
-    def say(self, message):
-        self.socket.sendall(b"%x\r\n%b\r\n" % (len(message.encode()), message.encode()))
-
-    def answer(self, answer):
-        asked = self.hear()
-        assert asked.startswith("Q"), asked
-        self.say(f"A{asked[1:5]}{answer(asked[5:])}")
 
 
 @contextlib.contextmanager
@@ -319,7 +267,7 @@ def test_a_device_that_is_stopped_misses_its_heartbeats(server):
 
 
 def test_an_attachment_that_comes_byte_by_byte_is_refused_in_time(tmp_path):
-    server = Server(tmp_path, free_port(), CONFIG + "[limits]\nrequest_ms = 2000\n")
+    server = Server(CONFIG + "[limits]\nrequest_ms = 2000\n", tmp_path).start()
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=0.1) as link:
             begun_at, answer = time.monotonic(), b""
@@ -359,39 +307,6 @@ def test_a_proof_opens_what_its_key_does(server):
     assert status("Tidegate-HMAC nonsense") == 401
     assert status(f"Bearer {APPLICATION_KEY}") == 403
     assert status("Bearer wrong") == 401
-
-
-class ForgetfulNetwork:
-    """Passes bytes on both ways, until nothing was sent for so long: what comes then goes nowhere, and nobody is told."""
-
-    def __init__(self, server, seconds):
-        self.seconds, self.behind = seconds, server.port
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.links = [self.listener]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self.listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.behind))
-                self.links += [near, far]
-                heard = [time.monotonic()]
-                for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=self.carry, args=(source, sink, heard), daemon=True).start()
-
-    def carry(self, source, sink, heard):
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                if time.monotonic() - heard[0] <= self.seconds:
-                    heard[0] = time.monotonic()
-                    sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
-
-    def close(self):
-        for link in self.links:
-            link.close()
 
 
 def test_what_is_counted_of_an_application_is_in_the_metrics_too(server):
@@ -458,18 +373,17 @@ def test_a_command_is_a_device(server, tmp_path):
 
 
 def test_a_device_finds_the_longest_silence_that_gets_through(server, tmp_path):
-    network = ForgetfulNetwork(server, 3)
-    url = f"http://127.0.0.1:{network.port}"
-    command = [sys.executable, EXAMPLES / "device.py", url, "meters", "quiet", "--heartbeat", "1", "--adapt", "60"]
-    device = Program(server, "quiet", command, tmp_path)
-    try:
-        device.says("a silence of 2 s got through")
-        device.says("a silence of 4 s was too long, staying with 2 s")
-        until(lambda: sum("attached" in line for line in device.lines) == 2, "it does not come back")
-        assert ask(server, "quiet", b"temperature").status_code == 200
-    finally:
-        device.end()
-        network.close()
+    with in_thread(ForgetfulProxy, server.port) as network:
+        url = f"http://127.0.0.1:{network.port}"
+        command = [sys.executable, EXAMPLES / "device.py", url, "meters", "quiet", "--heartbeat", "1", "--adapt", "60"]
+        device = Program(server, "quiet", command, tmp_path)
+        try:
+            device.says("a silence of 2 s got through")
+            device.says("a silence of 4 s was too long, staying with 2 s")
+            until(lambda: sum("attached" in line for line in device.lines) == 2, "it does not come back")
+            assert ask(server, "quiet", b"temperature").status_code == 200
+        finally:
+            device.end()
 
 
 def test_many_requests_are_open_at_once_and_answered_in_any_order(server):
@@ -590,13 +504,13 @@ def test_what_breaks_the_rules_is_told_and_closed(server):
 def test_a_key_is_replaced_without_a_restart(server):
     asked = "/v1/devices?application=meters"
     assert call(server, "GET", asked).status_code == 200
-    path = pathlib.Path(server.config)
+    path = pathlib.Path(server.file)
     both = CONFIG.replace(APPLICATION_KEY, "a-newer-key-for-the-backend")
     path.write_text(path.read_text().replace(CONFIG, both))
-    server.process.send_signal(signal.SIGHUP)
+    server.signal(signal.SIGHUP)
     until(lambda: call(server, "GET", asked, "a-newer-key-for-the-backend").status_code == 200, "the new key")
     until(lambda: call(server, "GET", asked).status_code == 401, "the old key is gone")
     path.write_text("[applications")
-    server.process.send_signal(signal.SIGHUP)
+    server.signal(signal.SIGHUP)
     until(lambda: "not taken over" in server.errors(), "it does not say that it cannot be read")
     assert call(server, "GET", asked, "a-newer-key-for-the-backend").status_code == 200, "a bad file changes nothing"

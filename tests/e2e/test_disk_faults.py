@@ -11,9 +11,9 @@ import subprocess
 import threading
 
 import pytest
-from test_named import PROGRAM, Server, free_port, until
+from server import PROGRAM, Server, free_port, until
 
-CONFIG = '[store]\npath = "{path}"\n[[topics]]\nselector = "d/#"\nack = "disk"\nhistory_count = 100000\n'
+CONFIG = '[store]\npath = "{store}"\n[[topics]]\nselector = "d/#"\nack = "disk"\nhistory_count = 100000\n'
 
 
 def limit_files_to(megabytes):
@@ -27,7 +27,7 @@ def limit_files_to(megabytes):
 
 
 def test_a_full_disk_refuses_with_a_code_and_loses_nothing_acknowledged(tmp_path):
-    server = Server(tmp_path, free_port(), CONFIG, preexec_fn=limit_files_to(64))
+    server = Server(CONFIG, tmp_path, preexec_fn=limit_files_to(64)).start()
     try:
         assert server.run("pub", "m/before", "1").returncode == 0
         text = random.Random(7).randbytes(200_000).hex()
@@ -51,7 +51,7 @@ def test_a_full_disk_refuses_with_a_code_and_loses_nothing_acknowledged(tmp_path
         server.kill()
     assert "durable topics take nothing more" in server.errors(), server.errors()
     # With room again everything that was acknowledged is there, and the next one has the next number.
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         head = server.get("/v1/history/d/a?last=1")["head"]
         assert head >= acknowledged
@@ -83,7 +83,7 @@ def publish_until_refused(port, name, text, outcome):
 
 def test_a_disk_that_fails_under_load_stops_durable_topics_only(tmp_path):
     shards = "[engine]\nshards = 4\n"
-    server = Server(tmp_path, free_port(), shards + CONFIG, preexec_fn=limit_files_to(64))
+    server = Server(shards + CONFIG, tmp_path, preexec_fn=limit_files_to(64)).start()
     outcome = {}
     try:
         text = random.Random(7).randbytes(10_000).hex()
@@ -106,13 +106,12 @@ def test_a_disk_that_fails_under_load_stops_durable_topics_only(tmp_path):
         health, ready = server.get("/health"), server.get("/ready")
         assert health["status"] == "ok" and "cannot write" in health["store"], health
         assert ready["status"] == "ready" and "cannot write" in ready["store"], ready
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(timeout=20) == 0, server.errors()
+        assert server.stop() == 0, server.errors()
         assert "panicked" not in server.errors(), server.errors()
     finally:
         server.kill()
     # With room again all that was acknowledged is there.
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         assert "store" not in server.get("/health")
         for name in names:
@@ -124,12 +123,9 @@ def test_a_disk_that_fails_under_load_stops_durable_topics_only(tmp_path):
 
 
 def test_a_disk_that_is_full_at_the_start_is_not_called_damaged(tmp_path):
-    config = tmp_path / "tidegate.toml"
-    config.write_text(CONFIG.format(path=tmp_path / "data"))
-    command = [PROGRAM, "serve", "--config", config, "--listen", f"127.0.0.1:{free_port()}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, preexec_fn=limit_files_to(8))
-    assert done.returncode == 1 and "has room" in done.stderr, done.stderr
-    assert "damaged" not in done.stderr
+    server = Server(CONFIG, tmp_path, preexec_fn=limit_files_to(8)).launch()
+    assert server.wait() == 1 and "has room" in server.errors(), server.errors()
+    assert "damaged" not in server.errors()
 
 
 def as_nobody():
@@ -145,22 +141,21 @@ def test_a_directory_that_may_not_be_written_is_named_at_the_start(tmp_path):
     for parent in [tmp_path, *list(tmp_path.parents)[:3]]:
         if parent.owner() != "root" or os.getuid() == 0:
             parent.chmod(parent.stat().st_mode | 0o055)
-    config = tmp_path / "tidegate.toml"
-    config.write_text(CONFIG.format(path=folder))
-    program = shutil.copy(PROGRAM, tmp_path)
-    command = [program, "serve", "--config", config, "--listen", f"127.0.0.1:{free_port()}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, preexec_fn=as_nobody)
+    server = Server(CONFIG, tmp_path)
+    server.configure(CONFIG)
+    command = [shutil.copy(PROGRAM, tmp_path), *server.command()[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=as_nobody)
     assert done.returncode == 1, done
     assert f"cannot open the store in {folder}" in done.stderr, done.stderr
     assert "may be written" in done.stderr, done.stderr
 
 
 def test_a_second_server_on_the_same_directory_is_refused(tmp_path):
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         listen = f"127.0.0.1:{free_port()}"
         command = [PROGRAM, "serve", "--config", tmp_path / "tidegate.toml", "--listen", listen]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and "another process has it open" in done.stderr, done.stderr
         assert server.run("pub", "d/a", "1").returncode == 0
     finally:
@@ -169,7 +164,7 @@ def test_a_second_server_on_the_same_directory_is_refused(tmp_path):
 
 @pytest.mark.parametrize("lost", [1, 7, 100])
 def test_a_torn_tail_is_told_and_the_rest_is_there(tmp_path, lost):
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         for number in range(1, 6):
             assert server.run("pub", "d/a", f"payload {number}").returncode == 0
@@ -182,7 +177,7 @@ def test_a_torn_tail_is_told_and_the_rest_is_there(tmp_path, lost):
         bytes_ = path.read_bytes()
         end = bytes_.rindex(b"payload 5") + len(b"payload 5")
         path.write_bytes(bytes_[: end - lost])
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         page = server.get("/v1/history/d/a?last=10")
         kept = [one["text"] for one in page["publications"]]

@@ -3,21 +3,18 @@
 import json
 import os
 import signal
-import subprocess
 import threading
-import time
 import urllib.error
-import urllib.request
 
 import pytest
-from test_named import PROGRAM, free_port, until
+from server import Server, until
 from websockets.sync.client import connect
 
 CONFIG = """
 [engine]
 shards = 2
 [store]
-path = "{path}"
+path = "{store}"
 [[topics]]
 selector = "d/#"
 ack = "disk"
@@ -34,52 +31,37 @@ THREADS = ["shard-0", "shard-1", "store-writer", "store-reader", "memory", "api"
 THREADS += ["hook-erp", "post-erp", "keep-erp", "read-erp"]
 
 
-class Program:
+class Program(Server):
     """A server that is started, and not waited for."""
 
     def __init__(self, folder, more="", config=CONFIG):
-        self.port = free_port()
-        command = [PROGRAM, "serve", "--listen", f"127.0.0.1:{self.port}"]
-        if config:
-            file = folder / "tidegate.toml"
-            file.write_text(config.format(path=folder / "data") + more)
-            command += ["--config", file]
         env = {name: value for name, value in os.environ.items() if name != "RUST_BACKTRACE"}
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
-        self.lines = []
-        self.reading = threading.Thread(target=lambda: self.lines.extend(self.process.stderr), daemon=True)
-        self.reading.start()
+        super().__init__(config + more or None, folder, env=env)
 
     def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+        return self.launch()
 
     def listens(self):
         return self.status("/health") == 200
 
-    def status(self, path):
+    def refusal(self, path):
+        """The code and the text with which a path is refused, if it is."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=2) as answer:
-                return answer.status
+            self.get(path, timeout=2)
         except urllib.error.HTTPError as error:
-            self.refusal = json.load(error)
-            return error.code
+            return error.code, json.load(error)["error"]
         except OSError:
-            return None
+            return None, None
+        return 200, None
 
     def is_caught(self, number):
         with open(f"/proc/{self.process.pid}/status") as status:
             caught = next(line for line in status if line.startswith("SigCgt:"))
         return int(caught.split()[1], 16) >> (number - 1) & 1
 
-    def end(self, seconds=60):
+    def end(self):
         """Its exit status, and what it said."""
-        status = self.process.wait(seconds)
-        self.reading.join(10)
-        return status, "".join(self.lines)
+        return self.wait(), self.errors()
 
 
 @pytest.mark.parametrize("thread", THREADS)
@@ -95,9 +77,9 @@ def test_a_thread_that_panics_ends_the_process_and_says_why_in_one_line(tmp_path
 def test_a_shard_that_does_not_answer_is_named_by_ready_and_by_the_end(tmp_path):
     with Program(tmp_path, '[diagnostics]\nfault = "stall shard-1"\n') as program:
         # Connections that the stalled shard was given are never answered.
-        until(lambda: program.status("/ready") == 503, "it is not ready")
-        assert "shard-1 does not answer" in program.refusal["error"]
-        program.process.send_signal(signal.SIGTERM)
+        code, text = until(lambda: (refused := program.refusal("/ready"))[0] == 503 and refused, "it is not ready")
+        assert "shard-1 does not answer" in text, code
+        program.signal(signal.SIGTERM)
         status, said = program.end()
     assert status == 1, said
     assert "did not stop within limits.stop_ms: still at work: shard-1" in said, said
@@ -106,7 +88,7 @@ def test_a_shard_that_does_not_answer_is_named_by_ready_and_by_the_end(tmp_path)
 def test_a_webhook_that_does_not_end_is_named(tmp_path):
     with Program(tmp_path, '[diagnostics]\nfault = "stall hook-erp"\n') as program:
         until(program.listens, "it listens")
-        program.process.send_signal(signal.SIGTERM)
+        program.signal(signal.SIGTERM)
         status, said = program.end()
     assert (status, "hook-erp" in said) == (1, True), said
 
@@ -135,7 +117,7 @@ def test_a_stop_under_load_ends_in_order(tmp_path):
             thread.start()
         until(lambda: program.status("/v1/topics/d/a") == 200, "there is load")
         stopping.set()
-        program.process.send_signal(signal.SIGTERM)
+        program.signal(signal.SIGTERM)
         status, said = program.end()
         over.set()
         for thread in threads:
@@ -146,9 +128,9 @@ def test_a_stop_under_load_ends_in_order(tmp_path):
 def test_a_second_signal_ends_at_once(tmp_path):
     with Program(tmp_path, '[diagnostics]\nfault = "stall hook-erp"\n') as program:
         until(program.listens, "it listens")
-        program.process.send_signal(signal.SIGTERM)
+        program.signal(signal.SIGTERM)
         until(lambda: program.status("/ready") == 503, "the stop has begun")
-        program.process.send_signal(signal.SIGTERM)
+        program.signal(signal.SIGTERM)
         status, said = program.end()
     assert (status, "did not stop" in said) == (128 + signal.SIGTERM, False), said
 
@@ -158,11 +140,11 @@ def test_a_reload_before_the_start_is_over_is_carried_out_after_it(tmp_path, con
     for _ in range(10):
         with Program(tmp_path, config=config) as program:
             until(lambda: program.is_caught(signal.SIGTERM), "signals are caught")
-            program.process.send_signal(signal.SIGHUP)
+            program.signal(signal.SIGHUP)
             until(program.listens, "it listens")
             reloaded = "not taken over: the first" if config else "nothing to read anew"
-            until(lambda: reloaded in "".join(program.lines), "the reload was carried out")
-            program.process.send_signal(signal.SIGTERM)
+            until(lambda: reloaded in program.errors(), "the reload was carried out")
+            program.signal(signal.SIGTERM)
             status, said = program.end()
             assert status == 0, said
 

@@ -16,15 +16,14 @@ import urllib.parse
 import httpx
 import pytest
 from httpx_sse import connect_sse
-from test_named import Server
-from test_native import free_port
+from server import Server, free_port
 from websockets.sync.client import connect
 
 CONFIG = """
 [engine]
 shards = 2
 [store]
-path = "{path}"
+path = "{store}"
 [access]
 origins = ["https://app.example"]
 [[topics]]
@@ -61,7 +60,7 @@ def server(request, tmp_path):
     for setting, other in getattr(request, "param", {}).items():
         assert setting in config
         config = config.replace(setting, other)
-    server = Server(tmp_path, free_port(), config)
+    server = Server(config, tmp_path).start()
     yield server
     server.kill()
 
@@ -216,28 +215,25 @@ def test_a_reader_that_is_cut_before_anything_was_published_has_a_place_to_go_on
 
 
 @pytest.mark.parametrize("query", ["topic=many/a&topic=many/b", "topic=many/%2B", "topic=many/a"])
-def test_a_new_epoch_is_a_gap(server, tmp_path, query):
+def test_a_new_epoch_is_a_gap(server, query):
     publish(server, "many/a", 1, 2)
     with events(server, query) as source:
         read = take(source, 1)
     server.kill()
-    again = Server(tmp_path, server.port, CONFIG)
-    try:
-        publish(again, "many/a", "after")
-        with events(again, query, read[0].id) as source:
-            first = next_of(source, "gap", "message")
-            gap = json.loads(first.data)
-            assert (first.event, gap["topic"], gap["reason"]) == ("gap", "many/a", "epoch"), first
-            publish(again, "many/a", "live")
-            while data_of([next_of(source, "message")]) != ["live"]:
-                pass
-    finally:
-        again.kill()
+    server.start()
+    publish(server, "many/a", "after")
+    with events(server, query, read[0].id) as source:
+        first = next_of(source, "gap", "message")
+        gap = json.loads(first.data)
+        assert (first.event, gap["topic"], gap["reason"]) == ("gap", "many/a", "epoch"), first
+        publish(server, "many/a", "live")
+        while data_of([next_of(source, "message")]) != ["live"]:
+            pass
 
 
-def test_a_reader_of_a_durable_topic_misses_nothing_over_kills(server, tmp_path):
+def test_a_reader_of_a_durable_topic_misses_nothing_over_kills(server):
     """As an `EventSource` would: it connects again, with the last id that it saw."""
-    node, acknowledged, is_over = {"server": server}, [], threading.Event()
+    acknowledged, is_over = [], threading.Event()
 
     def publish_next(client):
         number = len(acknowledged)
@@ -256,8 +252,8 @@ def test_a_reader_of_a_durable_topic_misses_nothing_over_kills(server, tmp_path)
     def kill_and_restart():
         for _ in range(3):
             time.sleep(0.3)
-            node["server"].kill()
-            node["server"] = Server(tmp_path, server.port, CONFIG)
+            server.kill()
+            server.start()
         time.sleep(0.2)
         is_over.set()
 
@@ -280,7 +276,6 @@ def test_a_reader_of_a_durable_topic_misses_nothing_over_kills(server, tmp_path)
     finally:
         for thread in threads:
             thread.join(60)
-        node["server"].kill()
     # One that was kept, and whose answer was lost in a kill, may stand before the end.
     assert read[:-1] == list(range(len(read) - 1))
     assert acknowledged == [*range(1, len(acknowledged)), len(read)]

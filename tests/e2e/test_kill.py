@@ -7,54 +7,19 @@ kernel's cache goes too; the simulated disk of crates/backbone stands in for tha
 import json
 import os
 import random
-import signal
 import subprocess
 import threading
 import time
-import urllib.error
 import urllib.request
 
-from test_native import PROGRAM, free_port
+from server import PROGRAM, Server
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
 KILLS = int(os.environ.get("KILLS", "4"))
 TOPICS = [f"k/{number}" for number in range(4)]
-CONFIG = '[engine]\nshards = 2\n[store]\npath = "{path}"\n[[topics]]\nselector = "k/#"\nack = "disk"\n'
+CONFIG = '[engine]\nshards = 2\n[store]\npath = "{store}"\n[[topics]]\nselector = "k/#"\nack = "disk"\n'
 CONFIG += "history_count = 1000000\nmemory_count = 50\n"
-
-
-class Node:
-    """The server: started, killed, started again at the same address."""
-
-    def __init__(self, folder):
-        self.port = free_port()
-        self.file = folder / "tidegate.toml"
-        self.file.write_text(CONFIG.format(path=folder / "data"))
-        self.start()
-
-    def start(self):
-        address = f"127.0.0.1:{self.port}"
-        command = [PROGRAM, "serve", "--config", str(self.file), "--listen", address]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self.log = []
-        threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True).start()
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                return urllib.request.urlopen(f"http://{address}/health", timeout=1)
-            except OSError:
-                assert self.process.poll() is None, self.log
-                assert time.monotonic() < deadline, "the server does not answer"
-                time.sleep(0.02)
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def get(self, path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
-            return json.load(answer)
 
 
 class Publisher(threading.Thread):
@@ -162,7 +127,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path):
     seed = int(os.environ.get("SEED", random.randrange(10**6)))
     print("seed", seed)
     chance = random.Random(seed)
-    node = Node(tmp_path)
+    node = Server(CONFIG, tmp_path).start()
     publishers = [Publisher(node, topic, topic == TOPICS[-1]) for topic in TOPICS]
     readers = [Reader(node) for _ in range(3)]
     # A client of the Rust SDK beside those that know only the protocol.
@@ -213,6 +178,5 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path):
         count += len(acknowledged)
     print(count, "acknowledged over", KILLS, "kills")
     assert count > 100
-    node.process.terminate()
-    assert node.process.wait(15) == 0
-    assert not any("damaged" in line for line in node.log), node.log
+    assert node.stop() == 0
+    assert "damaged" not in node.errors(), node.errors()

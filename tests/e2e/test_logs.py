@@ -10,16 +10,14 @@ import time
 
 import httpx
 import pytest
-from test_named import PROGRAM, Server
-from test_named import until as until_within
-from test_native import free_port
+from server import PROGRAM, Server, free_port, until
 from websockets.sync.client import connect
 
 CONFIG = """
 [server]
 name = "n1"
 [store]
-path = "{path}"
+path = "{store}"
 [access]
 anonymous = "read"
 origins = ["https://a.example"]
@@ -33,17 +31,13 @@ payload_bytes_max = 1000
 """
 
 
-def until(condition, what):
-    return until_within(condition, what, seconds=60)
-
-
 @pytest.fixture
 def start(tmp_path):
     started = []
 
     def start(**environment):
         env = {**os.environ, **environment}
-        started.append(Server(tmp_path, free_port(), CONFIG, env=env))
+        started.append(Server(CONFIG, tmp_path, env=env).start())
         return started[-1]
 
     yield start
@@ -56,9 +50,8 @@ def events(server):
 
 
 def stop(server):
-    server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(timeout=30) == 0
-    until(lambda: "stopped" in server.errors(), server.errors)
+    assert server.stop() == 0
+    assert "stopped" in server.errors(), server.errors()
 
 
 def publish(server, topic, token=None):
@@ -143,8 +136,7 @@ def test_a_client_cannot_write_lines_of_its_own(start):
 def test_only_as_much_is_said_as_is_asked_for(start):
     silent = start(TIDEGATE_LOG="off")
     assert publish(silent, "b").status_code == 403
-    silent.process.send_signal(signal.SIGTERM)
-    assert silent.process.wait(timeout=30) == 0
+    assert silent.stop() == 0
     assert silent.errors() == ""
     loud = start(TIDEGATE_LOG="warn,server=debug")
     assert loud.run("sub", "x", "--from", "all", "--count", "0").returncode == 0

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from test_named import Server, free_port
+from server import Server
 
 HIGH_WATER = 330_000_000
 CONFIG = """
@@ -20,7 +20,7 @@ DURABLE = (
     CONFIG
     + """
 [store]
-path = "{path}"
+path = "{store}"
 [[topics]]
 selector = "d/#"
 ack = "disk"
@@ -33,7 +33,7 @@ class Attacked:
     """A server with a budget; what attackers open stays open until the end."""
 
     def __init__(self, folder, config=CONFIG):
-        self.server = Server(folder, free_port(), config)
+        self.server = Server(config, folder).start()
         self.port = self.server.port
         self.opened = []
 

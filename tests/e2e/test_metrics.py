@@ -7,15 +7,13 @@ import subprocess
 
 import httpx
 import pytest
-from test_named import Server
-from test_named import until as until_within
-from test_native import free_port
+from server import PROGRAM, Server, until
 
 
 @pytest.fixture(params=["true", "false"], ids=["private-tables", "shared-table"])
 def server(tmp_path, request):
     config = f"[engine]\nshards = 2\nprivate_fd_tables = {request.param}\n"
-    server = Server(tmp_path, free_port(), config)
+    server = Server(config, tmp_path).start()
     yield server
     server.kill()
 
@@ -35,16 +33,16 @@ def sum_of(server, name):
 
 def test_deliveries_and_the_process_are_told(server):
     reader = subprocess.Popen(
-        [server.process.args[0], "sub", "a/+", "--server", f"ws://127.0.0.1:{server.port}"], stdout=subprocess.PIPE
+        [PROGRAM, "sub", "a/+", "--server", f"ws://127.0.0.1:{server.port}"], stdout=subprocess.PIPE
     )
     try:
-        until_within(lambda: sum_of(server, "tidegate_subscriptions") == 1, "the reader is there", seconds=60)
+        until(lambda: sum_of(server, "tidegate_subscriptions") == 1, "the reader is there")
         for number in range(20):
             topic = {"topic": f"a/{number}", "data": number}
             assert httpx.post(f"http://127.0.0.1:{server.port}/v1/publish", json=topic, timeout=60).status_code == 200
             reader.stdout.readline()
         count, total = (f"tidegate_delivery_latency_seconds_{part}" for part in ("count", "sum"))
-        until_within(lambda: sum_of(server, count) >= 10, "batches are counted", seconds=60)
+        until(lambda: sum_of(server, count) >= 10, "batches are counted")
         assert sum_of(server, total) < 60 * sum_of(server, count)
     finally:
         reader.kill()

@@ -1,56 +1,19 @@
 """The native dialect, JSON and binary, spoken by Python `websockets` and by curl."""
 
 import json
-import os
-import pathlib
-import socket
 import subprocess
-import time
-import urllib.request
 
 import pytest
+from server import Server
 from websockets.sync.client import connect
-
-PROGRAM = os.environ.get("TIDEGATE") or str(
-    pathlib.Path(__file__).parents[2] / "target/ci/tidegate"
-)
-
-
-# Each worker of a parallel run takes ports of its own, below those that the system gives to clients: a server that is
-# started again finds its port free.
-WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-PORTS = iter(range(20_000 + 1_000 * WORKER, 21_000 + 1_000 * WORKER))
-
-
-def free_port():
-    for port in PORTS:
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError("every port of this worker was taken")
-
 
 @pytest.fixture(scope="module", params=["true", "false"], ids=["private-tables", "shared-table"])
 def server(request, tmp_path_factory):
     """A real server with four shards; its address."""
-    port = free_port()
-    file = tmp_path_factory.mktemp("server") / "tidegate.toml"
-    file.write_text(f"[engine]\nshards = 4\nprivate_fd_tables = {request.param}\n")
-    command = [PROGRAM, "serve", "--config", str(file), "--listen", f"127.0.0.1:{port}"]
-    process = subprocess.Popen(command)
-    deadline = time.monotonic() + 15
-    while True:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1)
-            break
-        except OSError:
-            assert time.monotonic() < deadline, "the server does not answer"
-    yield f"127.0.0.1:{port}"
-    process.terminate()
-    assert process.wait(15) == 0
+    config = f"[engine]\nshards = 4\nprivate_fd_tables = {request.param}\n"
+    server = Server(config, tmp_path_factory.mktemp("server")).start()
+    yield server.address
+    assert server.stop() == 0
 
 
 def curl(*arguments):

@@ -5,28 +5,11 @@ import subprocess
 
 import httpx
 import pytest
-from test_named import PROGRAM, Server
-from test_named import until as until_within
-from test_native import free_port
+from server import PROGRAM, Server, until
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 VITE = "http://localhost:5173"
-
-
-class Command(Server):
-    """The server of a command line, without a configuration."""
-
-    def __init__(self, folder, *words):
-        self.words = words
-        super().__init__(folder, free_port(), "")
-
-    def command(self, file):
-        return [PROGRAM, *self.words, "--listen", f"127.0.0.1:{self.port}"]
-
-
-def until(condition, what):
-    return until_within(condition, what, seconds=60)
 
 
 @pytest.fixture
@@ -34,7 +17,7 @@ def start(tmp_path):
     started = []
 
     def start(*words):
-        started.append(Command(tmp_path, *words))
+        started.append(Server(None, tmp_path, words=words).start())
         return started[-1]
 
     yield start

@@ -4,8 +4,7 @@ import json
 import subprocess
 
 import pytest
-from test_named import Server
-from test_native import free_port
+from server import Server
 
 CONFIG = """
 [[topics]]
@@ -26,7 +25,7 @@ subscribe = ["#"]
 
 @pytest.fixture
 def server(tmp_path):
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     yield server
     server.kill()
 

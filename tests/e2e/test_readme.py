@@ -4,11 +4,9 @@ import os
 import pathlib
 import re
 import subprocess
-import time
-import urllib.request
 
 import pytest
-from test_native import PROGRAM, free_port
+from server import PROGRAM, Server, until
 
 README = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
 TOUR = README.partition("## A tour in 60 seconds")[2].partition("\n## ")[0]
@@ -18,21 +16,9 @@ TYPED = re.search(r"\n\n((?:    .*\n)+)", TOUR)[1]
 @pytest.fixture
 def demo():
     """The server that `make run` starts; its port."""
-    port = free_port()
-    server = subprocess.Popen([PROGRAM, "demo", "--listen", f"127.0.0.1:{port}"], stdout=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/topics/markets/ftse/AAL", timeout=5)
-                break
-            except OSError:
-                assert time.monotonic() < deadline, "the market does not open"
-                time.sleep(0.05)
-        yield port
-    finally:
-        server.kill()
-        server.wait()
+    with Server(None, words=["demo"]) as server:
+        until(lambda: server.status("/v1/topics/markets/ftse/AAL") == 200, "the market does not open")
+        yield server.port
 
 
 def test_the_tour_can_be_typed(demo):

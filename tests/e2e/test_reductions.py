@@ -15,9 +15,8 @@ import jsonpatch
 import pytest
 import vcdiff_decoder
 import websockets
+from server import Server, until
 
-from test_named import Server, until
-from test_native import free_port
 
 CONFIG = """
 [[topics]]
@@ -59,7 +58,7 @@ lag_unsubscribe_ms = 500
 
 @pytest.fixture
 def server(tmp_path):
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     yield server
     server.kill()
 
@@ -369,7 +368,7 @@ def test_a_large_publication_comes_in_pieces_and_holds_nothing_up(server):
 def test_memory_is_shed_in_the_declared_order(tmp_path):
     budget = 300_000_000
     config = f"[[topics]]\nselector = \"#\"\nhistory_count = 1000000\nhistory_bytes = 1000000000\n[limits]\nmemory_bytes_max = {budget}\n"
-    server = Server(tmp_path, free_port(), config)
+    server = Server(config, tmp_path).start()
     try:
         fill = "x" * 50_000
         slow = slow_socket(server, {"id": 1, "type": "subscribe", "topic": "a/#", "from": "now"})
@@ -387,7 +386,7 @@ def test_memory_is_shed_in_the_declared_order(tmp_path):
 
 
 def test_new_sessions_are_refused_when_memory_is_used_up(tmp_path):
-    server = Server(tmp_path, free_port(), "[limits]\nmemory_bytes_max = 1000000\n")
+    server = Server("[limits]\nmemory_bytes_max = 1000000\n", tmp_path).start()
     try:
         # How much memory is used is looked at now and then.
         response = until(lambda: refusal_of(server), "it is not refused")

@@ -3,12 +3,9 @@
 import os
 import signal
 import socket
-import subprocess
-import urllib.request
 
 import pytest
-from test_named import PROGRAM
-from test_native import free_port
+from server import Server, until
 
 
 @pytest.fixture
@@ -20,41 +17,38 @@ def manager(tmp_path):
         yield manager
 
 
-def start(port, notify_socket, *words):
+def service(folder, notify_socket, *words):
     environment = {**os.environ, "NOTIFY_SOCKET": str(notify_socket)}
-    command = [PROGRAM, "serve", "--listen", f"127.0.0.1:{port}", *words]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    return Server(None, folder, words=["serve", *words], env=environment)
 
 
 def test_the_manager_is_told_when_the_server_listens_and_when_it_stops(manager, tmp_path):
-    port = free_port()
-    server = start(port, tmp_path / "notify", "--shards", "3")
+    server = service(tmp_path, tmp_path / "notify", "--shards", "3").launch()
     try:
         assert manager.recv(1000) == b"READY=1\n"
         # Listening is over at that moment: the first try succeeds.
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=30)
-        server.send_signal(signal.SIGTERM)
+        server.get("/ready")
+        server.signal(signal.SIGTERM)
         assert manager.recv(1000) == b"STOPPING=1\n"
-        assert server.wait(timeout=60) == 0
+        assert server.wait() == 0
     finally:
         server.kill()
 
 
 def test_a_server_that_cannot_start_is_never_ready(manager, tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        server = start(taken.getsockname()[1], tmp_path / "notify")
-        assert server.wait(timeout=60) != 0
+    server = service(tmp_path, tmp_path / "notify")
+    with socket.create_server(("127.0.0.1", server.port)):
+        assert server.launch().wait() == 1
+    assert "already in use" in server.errors(), server.errors()
     manager.setblocking(False)
     with pytest.raises(BlockingIOError):
         manager.recv(1000)
 
 
 def test_a_manager_that_is_not_there_is_told_to_the_log(tmp_path):
-    server = start(free_port(), tmp_path / "nobody")
+    server = service(tmp_path, tmp_path / "nobody").launch()
     try:
-        line = next(line for line in server.stderr if "service manager" in line)
-        assert "NOTIFY_SOCKET" in line
+        until(lambda: "service manager" in server.errors(), "it is not told")
+        assert "NOTIFY_SOCKET" in next(line for line in server.lines if "service manager" in line)
     finally:
         server.kill()

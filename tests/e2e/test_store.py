@@ -7,11 +7,11 @@ import subprocess
 import tarfile
 import urllib.request
 
+from server import PROGRAM, Server, until
 from websockets.sync.client import connect
 
-from test_named import PROGRAM, Server, free_port, until
 
-CONFIG = '[store]\npath = "{path}"\n[[topics]]\nselector = "d/#"\nack = "disk"\nhistory_count = 100\n'
+CONFIG = '[store]\npath = "{store}"\n[[topics]]\nselector = "d/#"\nack = "disk"\nhistory_count = 100\n'
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 
 
@@ -33,7 +33,7 @@ def test_a_store_of_format_1_opens_resumes_and_is_extended(tmp_path):
     with tarfile.open(FIXTURES / "store-format-1.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     for _ in range(2):
-        server = Server(tmp_path, free_port(), CONFIG)
+        server = Server(CONFIG, tmp_path).start()
         try:
             page = server.get("/v1/history/d/a?after=30&limit=1000")
             assert page["epoch"] == "1a200da84d6-a9493424"
@@ -46,7 +46,7 @@ def test_a_store_of_format_1_opens_resumes_and_is_extended(tmp_path):
             assert "damaged" not in server.errors() and "copied" not in server.errors(), server.errors()
         finally:
             server.kill()
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         assert publish(server, topic="d/a", data={"n": 131})["sequence"] == 131
         assert publish(server, topic="d/new", data=1, key="k")["sequence"] == 1
@@ -57,7 +57,7 @@ def test_a_store_of_format_1_opens_resumes_and_is_extended(tmp_path):
 
 
 def test_a_damaged_store_names_the_command_that_goes_on_without_it(tmp_path):
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         for number in range(1, 11):
             publish(server, topic="d/a", text=f"payload {number} of many", key=f"k{number}")
@@ -68,15 +68,14 @@ def test_a_damaged_store_names_the_command_that_goes_on_without_it(tmp_path):
     bytes_ = bytearray(journal.read_bytes())
     bytes_[bytes_.index(b"payload 4 of many")] ^= 1
     journal.write_bytes(bytes_)
-    command = [PROGRAM, "serve", "--config", tmp_path / "tidegate.toml", "--listen", f"127.0.0.1:{free_port()}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
-    assert done.returncode == 1, done
-    assert f"tidegate store repair {data}" in done.stderr and str(journal) in done.stderr, done.stderr
+    server.launch()
+    assert server.wait() == 1, server.errors()
+    assert f"tidegate store repair {data}" in server.errors() and str(journal) in server.errors(), server.errors()
     assert store("check", data).returncode == 1
     repaired = store("repair", data)
     assert repaired.returncode == 0 and str(journal) in repaired.stdout, repaired
     assert "9 records are whole" in repaired.stdout, repaired.stdout
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         page = server.get("/v1/history/d/a?last=100")
         assert [one["sequence"] for one in page["publications"]] == [1, 2, 3, 5, 6, 7, 8, 9, 10]
@@ -87,7 +86,7 @@ def test_a_damaged_store_names_the_command_that_goes_on_without_it(tmp_path):
 
 
 def test_a_copy_put_back_is_noticed_and_commands_say_what_is_meant(tmp_path):
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         epoch = publish(server, topic="d/a", data=1)["epoch"]
         refused = store("backup", tmp_path / "data", tmp_path / "copy")
@@ -99,7 +98,7 @@ def test_a_copy_put_back_is_noticed_and_commands_say_what_is_meant(tmp_path):
     epochs = {epoch}
 
     def epoch_at_start():
-        server = Server(tmp_path, free_port(), CONFIG)
+        server = Server(CONFIG, tmp_path).start()
         try:
             return server.get("/v1/topics/d/a")["epoch"]
         finally:
@@ -145,21 +144,21 @@ def hear(socket, kind):
 
 def test_a_snapshot_of_the_disk_put_back_is_noticed_when_the_first_client_that_was_further_comes(tmp_path):
     data, snapshot = tmp_path / "data", tmp_path / "snapshot"
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         for number in range(1, 4):
             epoch = publish(server, topic="d/a", data=f"before {number}")["epoch"]
     finally:
         server.kill()
     shutil.copytree(data, snapshot)
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         assert [publish(server, topic="d/a", data=f"lost {n}")["sequence"] for n in (4, 5, 6)] == [4, 5, 6]
         assert publish(server, topic="d/b", data=1)["epoch"] == epoch
     finally:
         server.kill()
     put_back(snapshot, data)
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         # Nothing on the disk shows it.
         assert publish(server, topic="d/a", data="again 4") == {
@@ -179,7 +178,7 @@ def test_a_snapshot_of_the_disk_put_back_is_noticed_when_the_first_client_that_w
         assert "older copy that was put back" in server.errors(), server.errors()
     finally:
         server.kill()
-    server = Server(tmp_path, free_port(), CONFIG)
+    server = Server(CONFIG, tmp_path).start()
     try:
         assert server.get("/v1/topics/d/a")["epoch"] == told["epoch"]
     finally:

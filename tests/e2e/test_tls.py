@@ -8,9 +8,7 @@ import time
 
 import httpx
 import pytest
-from test_named import PROGRAM, Server
-from test_named import until as until_within
-from test_native import free_port
+from server import PROGRAM, Server, free_port, until
 
 SECONDS = 60
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
@@ -83,7 +81,7 @@ class Proxy:
 
     def __init__(self, folder):
         self.folder, self.ca = folder, folder / "ca.pem"
-        self.server = Server(folder, free_port(), '[[topics]]\nselector = "#"\nhistory_count = 100\n')
+        self.server = Server('[[topics]]\nselector = "#"\nhistory_count = 100\n', folder).start()
         make_certificates(folder)
         self.ports = {name: free_port() for name in CERTIFICATES}
         servers = "".join(
@@ -91,7 +89,7 @@ class Proxy:
         )
         (folder / "nginx.conf").write_text(CONFIG.format(folder=folder, servers=servers))
         self.nginx = subprocess.Popen([NGINX, "-c", folder / "nginx.conf", "-e", folder / "error.log"], stderr=subprocess.DEVNULL)
-        until_within(self.answers, "nginx listens", seconds=SECONDS)
+        until(self.answers, "nginx listens")
 
     def answers(self):
         try:
@@ -151,9 +149,9 @@ def test_a_subscriber_and_a_handler_go_on_over_tls(proxy):
     reader = proxy.start("sub", "live/+", "--count", "200")
     try:
         served = lambda: proxy.run("request", "sum/x", '{"n":2}', "--timeout-ms", "2000").stdout.strip() == '{"n":2}'  # noqa: E731
-        until_within(served, "the handler answers", seconds=SECONDS)
+        until(served, "the handler answers")
         subscribed = lambda: "tidegate_subscriptions{" in metrics(proxy) and readers(proxy) >= 1  # noqa: E731
-        until_within(subscribed, "the reader is there", seconds=SECONDS)
+        until(subscribed, "the reader is there")
         lines = "".join(f'{{"n":{number}}}\n' for number in range(200))
         assert proxy.run("pub", "live/a", "-", input=lines).returncode == 0
         out, _ = reader.communicate(timeout=SECONDS)

@@ -11,17 +11,15 @@ import time
 import urllib.request
 
 import pytest
+from devices import CONFIG as DEVICES
+from devices import SECONDS, Device, call
+from server import PROGRAM, Server, free_port, until
 from standardwebhooks import Webhook, WebhookVerificationError
-from test_devices import CONFIG as DEVICES
-from test_devices import SECONDS, Device, call, until
-from test_named import Server
-from test_native import PROGRAM, free_port
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER_SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 MEMORY = ""
-# The server's file is a template: the directory is filled in by `Server`.
-DISK = '[store]\npath = "{path}"\n[[topics]]\nselector = "jobs/#"\nack = "disk"\nhistory_count = 100000\n'
+DISK = '[store]\npath = "{store}"\n[[topics]]\nselector = "jobs/#"\nack = "disk"\nhistory_count = 100000\n'
 
 
 class Request:
@@ -111,8 +109,8 @@ def section(url, topics=("jobs/#",), name="erp", secrets=(SECRET,), **settings):
 
 
 @contextlib.contextmanager
-def serving(folder, config, port=None):
-    server = Server(folder, port or free_port(), config, env={"no_proxy": "*"})
+def serving(folder, config):
+    server = Server(config, folder, env={"no_proxy": "*"}).start()
     try:
         yield server
     finally:
@@ -280,10 +278,9 @@ def test_a_large_payload_leaves_a_letter_without_it(tmp_path):
 
 
 def test_an_endpoint_that_is_gone_is_left_alone_until_a_restart(tmp_path):
-    port = free_port()
     with Endpoint(lambda _: 410) as endpoint:
         config = DISK + section(endpoint.url)
-        with serving(tmp_path, config, port) as server:
+        with serving(tmp_path, config) as server:
             publish(server, "jobs/a", "1", "2")
             says(server, "answered 410")
             publish(server, "jobs/b", "1")
@@ -291,13 +288,13 @@ def test_an_endpoint_that_is_gone_is_left_alone_until_a_restart(tmp_path):
             assert endpoint.keys() == [("jobs/a", 1)] and letters(server) == []
             assert metric(server, "delivered_total") == 0
         endpoint.answer = lambda _: 200
-        with serving(tmp_path, config, port):
+        with serving(tmp_path, config):
             endpoint.wait(("jobs/a", 1), ("jobs/a", 2), ("jobs/b", 1))
 
 
 def test_after_a_kill_nothing_is_lost(tmp_path):
     """Killed at any moment, again and again, while publications are delivered, and some fail."""
-    port, count = free_port(), 300
+    count = 300
     seen = set()
 
     def answer(request):
@@ -309,14 +306,14 @@ def test_after_a_kill_nothing_is_lost(tmp_path):
         config = DISK + section(endpoint.url, attempts_max=1000)
         published = set()
         for turn in range(4):
-            with serving(tmp_path, config, port) as server:
+            with serving(tmp_path, config) as server:
                 for topic in ("jobs/a", "jobs/b", "jobs/c"):
                     sequences = publish(server, topic, *range(turn * count, turn * count + count))
                     published |= {(topic, sequence) for sequence in sequences}
                 enough = len(endpoint.requests) + 1 + 37 * turn
                 until(lambda enough=enough: len(endpoint.requests) >= enough, "it goes on")
         assert len(published) == 4 * 3 * count
-        with serving(tmp_path, config, port) as server:
+        with serving(tmp_path, config) as server:
             endpoint.wait(*published)
             until(lambda: metric(server, "pending") == 0, "nothing waits")
             assert letters(server) == []
@@ -332,17 +329,16 @@ def test_after_a_kill_nothing_is_lost(tmp_path):
 
 def test_many_topics_are_remembered(tmp_path):
     """More than one name of a subscriber may know."""
-    port, topics = free_port(), [f"jobs/{number}" for number in range(1500)]
+    topics = [f"jobs/{number}" for number in range(1500)]
     with Endpoint() as endpoint:
         config = DISK + section(endpoint.url)
-        with serving(tmp_path, config, port) as server:
+        with serving(tmp_path, config) as server:
             assert call(server, "POST", "/v1/publish", None, json={"topics": topics, "data": 1}).status_code == 200
             endpoint.wait(*[(topic, 1) for topic in topics])
             until(lambda: metric(server, "pending") == 0, "nothing waits")
-            server.process.terminate()
-            server.process.wait(SECONDS)
+            server.stop()
             assert "cannot remember" not in server.errors()
-        with serving(tmp_path, config, port) as server:
+        with serving(tmp_path, config) as server:
             publish(server, "jobs/0", "2")
             endpoint.wait(("jobs/0", 2))
             until(lambda: metric(server, "pending") == 0, "nothing waits")
@@ -350,15 +346,13 @@ def test_many_topics_are_remembered(tmp_path):
 
 
 def test_a_server_that_stops_in_order_repeats_nothing(tmp_path):
-    port = free_port()
     with Endpoint() as endpoint:
         config = DISK + section(endpoint.url)
-        with serving(tmp_path, config, port) as server:
+        with serving(tmp_path, config) as server:
             publish(server, "jobs/a", *range(50))
             until(lambda: len(endpoint.requests) > 5, "it is at work")
-            server.process.terminate()
-            server.process.wait(SECONDS)
-        with serving(tmp_path, config, port) as server:
+            server.stop()
+        with serving(tmp_path, config) as server:
             endpoint.wait(*[("jobs/a", sequence) for sequence in range(1, 51)])
             until(lambda: metric(server, "pending") == 0, "nothing waits")
         assert endpoint.keys() == [("jobs/a", sequence) for sequence in range(1, 51)]

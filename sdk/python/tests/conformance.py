@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import Any
 
-from cable import Cable
 from helpers import SHORT, Notes, client_of, enters, never, until
-from middlebox import HoldingMiddlebox, Middlebox
+from proxy import HoldingMiddlebox, Middlebox, Proxy
 from server import Server
+
 from tidegate import (
     Client,
     Gap,
@@ -32,7 +32,7 @@ OPTIONS = ("positions", "conflation", "name", "interval_ms", "priority", "filter
 STEP_SECONDS = 10
 
 # Networks of `connect`, and how long each way through them may take: a client that is held back waits for that.
-NETWORKS: dict[str, type[Cable]] = {"free": Cable, "no-websocket": Middlebox, "held-back": HoldingMiddlebox}
+NETWORKS: dict[str, type[Proxy]] = {"free": Proxy, "no-websocket": Middlebox, "held-back": HoldingMiddlebox}
 NETWORK_TIMES = replace(SHORT, open_ms=4_000)
 EVERY_TRANSPORT: tuple[TransportName, ...] = ("websocket", "sse", "poll")
 
@@ -58,7 +58,7 @@ def known_verbs() -> set[str]:
 @dataclass
 class Peer:
     client: Client
-    cable: Cable
+    proxy: Proxy
     # It cannot be reached, on purpose.
     is_away: bool = False
 
@@ -111,7 +111,7 @@ class Runner:
             said.cancel()
         for peer in self._peers.values():
             await peer.client.wait_closed()
-            await peer.cable.close()
+            await peer.proxy.close()
         await asyncio.to_thread(self._server.remove)
 
     async def do_start_server(self, step: Step) -> None:
@@ -128,14 +128,14 @@ class Runner:
         await self._without_server(self._server.stop)
 
     async def do_connect(self, step: Step) -> None:
-        cable = await NETWORKS[step.get("network", "free")].open(self._server.port)
+        proxy = await NETWORKS[step.get("network", "free")].open(self._server.port)
         way: dict[str, Any] = {"transports": (self._transport,)}
         if "network" in step:
             way = {"transports": EVERY_TRANSPORT, "times": NETWORK_TIMES}
-        nodes = [cable.url if node == "server" else "ws://127.0.0.1:1" for node in step.get("nodes", ["server"])]
+        nodes = [proxy.url if node == "server" else "ws://127.0.0.1:1" for node in step.get("nodes", ["server"])]
         tokens = list(step.get("tokens", []))
         token = (lambda refused: tokens.pop(0)) if tokens else step.get("token")
-        peer = Peer(client_of(nodes, token=token, publish_timeout=60, **way), cable)
+        peer = Peer(client_of(nodes, token=token, publish_timeout=60, **way), proxy)
         self._peers[step["client"]] = peer
         await self._settle(peer.client.ready(), step)
         assert tokens == [], "not every token was asked for"
@@ -148,19 +148,19 @@ class Runner:
     async def do_cut(self, step: Step) -> None:
         peer = self._peer(step)
         peer.is_away = True
-        peer.cable.cut()
+        peer.proxy.cut()
         await enters(peer.client, "waiting")
 
     async def do_mute(self, step: Step) -> None:
         peer = self._peer(step)
         peer.is_away = True
-        peer.cable.mute()
+        peer.proxy.mute()
 
     async def do_mend(self, step: Step) -> None:
         peer = self._peer(step)
-        peer.cable.cut()
+        peer.proxy.cut()
         await enters(peer.client, "waiting")
-        peer.cable.mend()
+        peer.proxy.mend()
         peer.is_away = False
         peer.client.nudge()
         await peer.client.ready()
@@ -253,7 +253,7 @@ class Runner:
     def _reading(self, step: Step) -> Reading:
         return self._readings[step["subscription"]]
 
-    async def _without_server(self, end: Callable[[], None]) -> None:
+    async def _without_server(self, end: Callable[[], object]) -> None:
         connected = [peer.client for peer in self._peers.values() if peer.client.state == "connected"]
         await asyncio.to_thread(end)
         for client in connected:

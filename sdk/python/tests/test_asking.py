@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cable import Cable
 from helpers import client_of, enters, never, refused, until
+from proxy import Proxy
 from server import Server
 from tidegate import Client, Reply, Request, Response, TidegateError, TransportName
 
@@ -75,16 +75,16 @@ async def test_handlers_are_there_again_after_a_break(transport: TransportName) 
     # A session that was polled is gone for the server only after a while: until then it may be asked, in vain.
     with Server("[limits]\npoll_ms = 200\npoll_silence_ms = 400\n") as server:
         async with (
-            await Cable.open(server.port) as cable,
+            await Proxy.open(server.port) as proxy,
             client_of(server.url) as client,
-            client_of(cable.url, transports=[transport]) as shop,
+            client_of(proxy.url, transports=[transport]) as shop,
         ):
             handling = shop.handle("orders/#", answer)
             await handling.ready()
-            cable.cut()
+            proxy.cut()
             await enters(shop, "waiting")
             assert handling.state == "waiting"
-            cable.mend()
+            proxy.mend()
             shop.nudge()
             await handling.ready()
             assert (await first_answer(client)).data["got"] == 1
@@ -99,7 +99,7 @@ async def first_answer(client: Client) -> Response:
 
 
 async def test_a_request_with_a_key_is_carried_out_once_over_a_break(server: Server) -> None:
-    async with await Cable.open(server.port) as cable, client_of(cable.url) as client, client_of(server.url) as shop:
+    async with await Proxy.open(server.port) as proxy, client_of(proxy.url) as client, client_of(server.url) as shop:
         asked: list[Any] = []
         arrived, may_answer = asyncio.Event(), asyncio.Event()
 
@@ -112,9 +112,9 @@ async def test_a_request_with_a_key_is_carried_out_once_over_a_break(server: Ser
         await shop.handle("orders/new", note).ready()
         keyed = asyncio.ensure_future(client.request("orders/new", "keyed", key="k"))
         await arrived.wait()
-        cable.cut()
+        proxy.cut()
         await enters(client, "waiting")
-        cable.mend()
+        proxy.mend()
         client.nudge()
         await client.ready()
         may_answer.set()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cable import Cable
 from helpers import Heard, client_of, enters, refused, until
+from proxy import Proxy
 from server import Server
 from tidegate import Authorization, Request, TidegateError, TransportName, key_proof
 
@@ -85,8 +85,8 @@ async def test_a_device_is_asked_and_tells_events_until_it_is_detached(server: S
 @TRANSPORTS
 async def test_two_devices_on_one_session_of_which_one_is_taken_over(server: Server, transport: TransportName) -> None:
     async with (
-        await Cable.open(server.port) as cable,
-        client_of(cable.url, transports=[transport]) as gateway,
+        await Proxy.open(server.port) as proxy,
+        client_of(proxy.url, transports=[transport]) as gateway,
         client_of(server.url, transports=[transport]) as other,
     ):
         reported: list[Exception] = []
@@ -101,9 +101,9 @@ async def test_two_devices_on_one_session_of_which_one_is_taken_over(server: Ser
         assert reported == [devices[0].error]
         assert await ask(server, "meters/d-1") == (200, "the other")
         # It does not take the name back, also not after a break.
-        cable.cut()
+        proxy.cut()
         await enters(gateway, "waiting")
-        cable.mend()
+        proxy.mend()
         gateway.nudge()
         await devices[1].ready()
         assert await ask(server, "meters/d-1") == (200, "the other")

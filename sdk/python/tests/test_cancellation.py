@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cable import Cable
 from helpers import client_of, enters, refused
+from proxy import Proxy
 from server import Server
 from tidegate import Client, TidegateError
 
@@ -19,7 +19,7 @@ STATES = ["idle", "authorizing", "opening", "greeting", "connected", "waiting"]
 @asynccontextmanager
 async def client_in(state: str, server: Server) -> AsyncIterator[Client]:
     """A client that stays in `state`, because whatever it needs next does not come."""
-    cable = await Cable.open(server.port)
+    proxy = await Proxy.open(server.port)
     # Takes connections, and says nothing: a handshake without an answer.
     silent = await asyncio.start_server(lambda reader, writer: held.append(writer), "127.0.0.1", 0)
     held: list[asyncio.StreamWriter] = []
@@ -31,27 +31,27 @@ async def client_in(state: str, server: Server) -> AsyncIterator[Client]:
         return "writer"
 
     if state == "greeting":
-        cable.mute()
-    url = f"ws://127.0.0.1:{silent.sockets[0].getsockname()[1]}" if state == "opening" else cable.url
+        proxy.mute()
+    url = f"ws://127.0.0.1:{silent.sockets[0].getsockname()[1]}" if state == "opening" else proxy.url
     client = client_of(url, token=token)
     if state == "greeting":
         # The handshake is answered, the greeting is not.
-        cable.mend()
-        client.on("state", lambda change: cable.mute() if change.state == "greeting" else None)
+        proxy.mend()
+        client.on("state", lambda change: proxy.mute() if change.state == "greeting" else None)
     if state != "idle":
         client.connect()
     if state in ("connected", "waiting"):
         await client.ready()
     if state == "connected":
-        cable.mute()
+        proxy.mute()
     if state == "waiting":
-        cable.cut()
+        proxy.cut()
         await enters(client, "waiting")
     await enters(client, state)
     yield client
     client.close()
     await client.wait_closed()
-    await cable.close()
+    await proxy.close()
     for writer in held:
         writer.close()
     silent.close()

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from cable import Cable
 from helpers import Heard, client_of, enters, refused
+from proxy import Proxy
 from server import Server
 from tidegate import Client, Gap, Publication, TidegateError
 
@@ -226,17 +226,17 @@ async def test_a_handler_that_ends_its_subscription_is_not_called_again(server: 
 
 
 async def test_a_cut_connection_is_resumed_what_was_missed_follows_once(server: Server) -> None:
-    async with await Cable.open(server.port) as cable, client_of(cable.url) as client:
+    async with await Proxy.open(server.port) as proxy, client_of(proxy.url) as client:
         subscription = client.subscribe("cut/+")
         heard = Heard(subscription)
         await subscription.ready()
         await asyncio.to_thread(server.publish, {"topic": "cut/a", "data": 1}, "writer")
         assert await heard.take(1) == ["update cut/a 1 1"]
-        cable.cut()
+        proxy.cut()
         await enters(client, "waiting")
         await asyncio.to_thread(server.publish, {"topic": "cut/a", "data": 2}, "writer")
         await asyncio.to_thread(server.publish, {"topic": "cut/b", "data": 1}, "writer")
-        cable.mend()
+        proxy.mend()
         client.nudge()
         lines = ["resumed cut/a whole, 1 missed", "update cut/a 2 2", "update cut/b 1 1"]
         assert sorted(await heard.take(3)) == lines

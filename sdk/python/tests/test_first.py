@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from cable import Cable
 from helpers import client_of, enters, refused
+from proxy import Proxy
 from server import Server
 from tidegate import OpenTransport, poll_transport, sse_transport, web_socket_transport
 
@@ -57,28 +57,28 @@ async def test_one_that_fails_is_logged_once_with_the_address_the_reason_and_wha
 
 
 async def test_a_break_after_a_first_connection_is_not_logged(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    async with await Cable.open(server.port) as cable, client_of(cable.url) as client:
+    async with await Proxy.open(server.port) as proxy, client_of(proxy.url) as client:
         await client.ready()
-        cable.cut()
+        proxy.cut()
         await enters(client, "waiting")
     assert caplog.messages == []
 
 
 async def test_a_publication_that_no_connection_comes_for_is_given_up_and_never_sent(server: Server) -> None:
-    async with await Cable.open(server.port) as cable, client_of(cable.url, publish_timeout=0.05) as client:
-        cable.cut()
+    async with await Proxy.open(server.port) as proxy, client_of(proxy.url, publish_timeout=0.05) as client:
+        proxy.cut()
         error = await refused(client.publish("late/a", 1, key="k"))
         assert error.code == 4906 and "within 0.05 s" in error.text
-        cable.mend()
+        proxy.mend()
         await client.publish("late/a", 2, timeout=math.inf)
         page = await client.history("late/a")
         assert [kept.data for kept in page.publications] == [2]
 
 
 async def test_one_whose_answer_does_not_come_is_given_up_and_may_have_been_kept(server: Server) -> None:
-    async with await Cable.open(server.port) as cable, client_of(cable.url) as client, client_of(server.url) as other:
+    async with await Proxy.open(server.port) as proxy, client_of(proxy.url) as client, client_of(server.url) as other:
         await client.ready()
-        cable.mute()
+        proxy.mute()
         error = await refused(client.publish("late/b", 1, timeout=0.2))
         assert error.code == 4900 and "within 0.2 s" in error.text
         while not (await other.history("late/b")).publications:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cable import Cable
 from helpers import Heard, client_of, enters, errors_of, never, until
+from proxy import Proxy
 from server import Server
 from tidegate import TransportName
 from tidegate.carrier import retry_after_ms
@@ -194,17 +194,17 @@ async def test_large_publications_arrive_in_their_order(server: Server, transpor
 
 async def test_a_session_that_ended_is_opened_again_from_the_last_positions() -> None:
     with Server("[limits]\npoll_ms = 200\npoll_silence_ms = 300\n") as server:
-        async with await Cable.open(server.port) as cable, client_of(cable.url, transports=["poll"]) as client:
+        async with await Proxy.open(server.port) as proxy, client_of(proxy.url, transports=["poll"]) as client:
             heard = Heard(client.subscribe("a/b"))
             await client.ready()
             await client.publish("a/b", 1)
             assert await heard.take(1) == ["update a/b 1 1"]
             errors = errors_of(client)
             # Nothing gets through for as long as the server waits; then the next poll does.
-            cable.cut()
+            proxy.cut()
             server.publish({"topic": "a/b", "data": 2})
             await until(lambda: server.metric("tidegate_sessions") == 0)
-            cable.mend()
+            proxy.mend()
             assert await heard.take(2) == ["resumed a/b whole, 1 missed", "update a/b 2 2"]
             assert [error.code for error in errors] == [4002]
 

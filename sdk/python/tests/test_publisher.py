@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cable import Cable
 from helpers import client_of, refused
+from proxy import Proxy
 from server import Server
 from tidegate import Client, Draft, Published, Publisher, TidegateError
 
@@ -182,13 +182,13 @@ async def test_so_many_requests_are_made_at_a_time_over_connections_that_stay_an
 
 
 async def test_a_network_that_is_cut_for_a_while_costs_time_only(server: Server) -> None:
-    async with await Cable.open(server.port) as cable, client_of(server.url) as reader:
-        async with Publisher(http(cable.url), token="writer", publish_timeout=15) as publisher:
+    async with await Proxy.open(server.port) as proxy, client_of(server.url) as reader:
+        async with Publisher(http(proxy.url), token="writer", publish_timeout=15) as publisher:
             tasks = [asyncio.ensure_future(publisher.publish("pub/cut", number)) for number in range(50)]
             await asyncio.sleep(0)
-            cable.cut()
+            proxy.cut()
             await asyncio.sleep(0.3)
-            cable.mend()
+            proxy.mend()
             await asyncio.gather(*tasks)
         page = await reader.history("pub/cut")
         assert sorted(each.data for each in page.publications) == list(range(50))

@@ -1,4 +1,4 @@
-"""The SDK against the real server, at random: subscriptions that overlap, with other options, over cables that are cut; the
+"""The SDK against the real server, at random: subscriptions that overlap, with other options, over proxies that are cut; the
 server killed; positions stored and gone on from; slow readers and streams.
 
 A twin knows what each reader must have been told (twin.py). usage: [TRACE=FILE] blackbox.py [--seconds 600] [--seed N]
@@ -15,9 +15,10 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+HERE = Path(__file__).resolve()
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[4] / "tests/support")]
 
-from cable import Cable
+from proxy import Proxy
 from readers import Reader
 from server import Server
 from tidegate import Client, TidegateError
@@ -66,10 +67,10 @@ class World:
         self.counts: dict[str, int] = {}
 
     async def begin(self) -> None:
-        """Opens the cables."""
+        """Opens the proxies."""
         for name, transport, skips in READERS:
-            cable = await Cable.open(self.server.port)
-            self.readers.append(Reader(name, self.chosen, cable, self.truth, transport, skips))
+            proxy = await Proxy.open(self.server.port)
+            self.readers.append(Reader(name, self.chosen, proxy, self.truth, transport, skips))
         await self.publisher.ready()
 
     async def publish(self) -> None:
@@ -108,14 +109,14 @@ class World:
             reading = chosen.choice(reader.readings)
             reader.stop(reading) if what == "stop" else reader.go_on(reading)
         elif what == "cut":
-            reader.cable.cut()
+            reader.proxy.cut()
             await asyncio.sleep(chosen.choice([0, 0.02, 0.2]))
-            reader.cable.mend()
+            reader.proxy.mend()
         elif what == "mute":
-            reader.cable.mute()
+            reader.proxy.mute()
             await asyncio.sleep(0.1)
-            reader.cable.cut()
-            reader.cable.mend()
+            reader.proxy.cut()
+            reader.proxy.mend()
         elif what == "rest":
             await asyncio.sleep(chosen.choice([0, 0.001, 0.01, 0.05]))
         elif what == "kill":
@@ -169,7 +170,7 @@ class World:
         for reader in self.readers:
             reader.client.close()
             await reader.client.wait_closed()
-            await reader.cable.close()
+            await reader.proxy.close()
         self.publisher.close()
         await self.publisher.wait_closed()
 

@@ -1,4 +1,4 @@
-"""Readers of the long test: clients over cables, and what each of their subscriptions was told."""
+"""Readers of the long test: clients over proxies, and what each of their subscriptions was told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import random
 from typing import Any
 
-from cable import Cable
+from proxy import Proxy
 from tidegate import Client, Gap, Positions, Publication, Subscription, TidegateError
 from tidegate.selector import selects
 from twin import Truth, Twin, Violation
@@ -103,11 +103,11 @@ class Reading:
 class Reader:
     """A client, and its subscriptions."""
 
-    def __init__(self, name: str, chosen: random.Random, cable: Cable, truth: Truth, transport: Any, skips: bool) -> None:
+    def __init__(self, name: str, chosen: random.Random, proxy: Proxy, truth: Truth, transport: Any, skips: bool) -> None:
         self.name = name
         self.chosen = chosen
-        self.cable = cable
-        self.client = Client(cable.url, times=SHORT, transports=[transport])
+        self.proxy = proxy
+        self.client = Client(proxy.url, times=SHORT, transports=[transport])
         self.client.on("error", lambda error: self.errors.append(error))
         self.errors: list[Exception] = []
         self.readings: list[Reading] = []
