@@ -45,72 +45,72 @@ macro_rules! codes {
 codes! {
     /// The server is stopping; another node, or this one after its restart, will serve.
     GoingAway = 4000, "going_away", 503;
-    /// A shard's mailbox was full at that moment.
+    /// A mailbox inside the server was full at that moment.
     Busy = 4001, "busy", 503;
-    /// There is no such session any more: open another, and go on from the last positions.
+    /// The session no longer exists: open another one, and resume from the last positions.
     NoSession = 4002, "no_session", 404;
-    /// A response went on for as long as one may: ask again, and go on from the last positions.
+    /// The response reached its maximum duration: ask again, and resume from the last positions.
     ResponseRolled = 4003, "response_rolled", 503;
 
-    /// The server holds as many connections as it may.
+    /// The server has reached its limit of connections.
     TooManyConnections = 4100, "too_many_connections", 503;
-    /// The peer sends commands faster than it takes the answers.
+    /// The peer sends commands faster than it reads the answers.
     TooManyAnswersWaiting = 4101, "too_many_answers_waiting", 429;
     /// The reader fell further behind than its topics' history reaches.
     TooSlow = 4102, "too_slow", 503;
-    /// Nothing was heard from the peer for the configured time, pings included.
+    /// The server received nothing from the peer for the configured time, not even a ping.
     Silent = 4103, "silent", 408;
-    /// The server may hold no more topics.
+    /// The server has reached its limit of topics.
     TooManyTopics = 4104, "too_many_topics", 507;
-    /// The backbone could not keep the publication.
+    /// The backbone could not store the publication.
     NotKept = 4105, "not_kept", 503;
-    /// The server uses as much memory as it may.
+    /// The server has reached its memory limit.
     OutOfMemory = 4106, "out_of_memory", 503;
 
-    /// Nobody handles such requests now, or nobody of those who may answer this one.
+    /// No session handles such requests now, or none of those that may answer this one.
     NoHandler = 4107, "no_handler", 404;
-    /// The answer did not come in time.
+    /// The answer did not arrive in time.
     TimedOut = 4108, "timed_out", 504;
-    /// The session that had the request ended before it answered: it may have been carried out.
+    /// The session that had the request ended before it answered: the request may have been carried out.
     HandlerGone = 4109, "handler_gone", 502;
-    /// Whoever handles the request has as many open as it may.
+    /// Every handler of the request has reached its limit of open requests.
     TooManyRequests = 4110, "too_many_requests", 429;
 
-    /// The device is not attached now, and was.
+    /// The device was attached, and is not any more.
     DeviceGone = 4111, "device_gone", 410;
-    /// Too many tokens or keys that came from the same address were wrong lately.
+    /// Too many wrong tokens or keys came from this address lately.
     TooManyFailures = 4112, "too_many_failures", 429;
-    /// The address has as many connections as it may, or sent as many requests in this second.
+    /// The address has reached its limit of connections, or of requests in this second.
     AddressLimit = 4113, "address_limit", 429;
-    /// The principal has as many names with positions as it may.
+    /// The principal has reached its limit of named subscribers.
     TooManyNames = 4114, "too_many_names", 429;
 
-    /// As many operations as may be go through the topics of patterns already.
+    /// Too many operations on patterns are in progress.
     TooManyOperations = 4115, "too_many_operations", 503;
-    /// As many pages of histories as may be are being read from the store already.
+    /// Too many pages of histories are being read from the store.
     TooManyReads = 4116, "too_many_reads", 503;
 
-    /// Too much of the session waits for an earlier `subscribe` with a name.
+    /// Too many commands of the session wait for an earlier `subscribe` with a name.
     TooManyChangesWaiting = 4117, "too_many_changes_waiting", 429;
 
-    /// The session stands at different places in very many topics: it has to catch up first.
+    /// The session has different positions in very many topics: it has to catch up first.
     MustCatchUp = 4118, "must_catch_up", 429;
 
-    /// The bytes are no valid command.
+    /// The command is not valid.
     BadCommand = 4200, "bad_command", 400;
-    /// The `type` is no command of this version.
+    /// This version has no command of that `type`.
     UnknownCommand = 4201, "unknown_command", 400;
     /// The topic name breaks a rule.
     BadTopic = 4202, "bad_topic", 400;
     /// The selector breaks a rule.
     BadSelector = 4203, "bad_selector", 400;
-    /// The payload is not what its kind says, such as JSON that does not parse.
+    /// The payload does not match its kind, such as JSON that does not parse.
     BadPayload = 4204, "bad_payload", 400;
     /// The payload is larger than the limit.
     PayloadTooLarge = 4205, "payload_too_large", 413;
     /// A WebSocket message is larger than the limit.
     MessageTooLarge = 4206, "message_too_large", 413;
-    /// The session has as many subscriptions as it may.
+    /// The session has reached its limit of subscriptions.
     TooManySubscriptions = 4207, "too_many_subscriptions", 429;
     /// The frame breaks RFC 6455.
     BadFrame = 4208, "bad_frame", 400;
@@ -118,55 +118,55 @@ codes! {
     BadUtf8 = 4209, "bad_utf8", 400;
     /// The HTTP request is malformed or breaks a limit.
     BadRequest = 4210, "bad_request", 400;
-    /// The request took longer to arrive than it may.
+    /// The request took too long to arrive.
     SlowRequest = 4211, "slow_request", 408;
-    /// There is nothing under that path, or no value in that topic.
+    /// Nothing exists under that path, or the topic has no value.
     NotFound = 4212, "not_found", 404;
-    /// That method does not go with that path.
+    /// The path does not support that method.
     WrongMethod = 4213, "wrong_method", 405;
-    /// A batch names more publications than it may.
+    /// A batch has too many publications.
     BatchTooLarge = 4214, "batch_too_large", 413;
-    /// The session is not subscribed to that.
+    /// The session is not subscribed to that selector.
     NotSubscribed = 4216, "not_subscribed", 404;
-    /// The topic's newest sequence is not the one that the publisher expected.
+    /// The topic's newest sequence is not the expected one.
     SequenceMismatch = 4217, "sequence_mismatch", 409;
-    /// The server has no store, which that needs.
+    /// The command needs a store, and the server has none.
     NoStore = 4218, "no_store", 409;
-    /// The name's positions are of as many topics as they may be.
+    /// The name, or the list, has positions of too many topics.
     TooManyPositions = 4219, "too_many_positions", 429;
 
     /// The filter breaks a rule.
     BadFilter = 4220, "bad_filter", 400;
-    /// Whoever handles the request declined it.
+    /// The handler declined the request.
     Declined = 4221, "declined", 422;
-    /// There is no such open request: it was answered already, or its time was up.
+    /// The request is not open: it was answered already, or it timed out.
     NoRequest = 4222, "no_request", 404;
-    /// No device of that name was attached lately.
+    /// No device of that name has been attached lately.
     NoDevice = 4223, "no_device", 404;
     /// Another connection attached under the same name.
     TakenOver = 4224, "taken_over", 409;
     /// The key of a publication or request is longer than the limit.
     KeyTooLong = 4230, "key_too_long", 400;
-    /// A position that was acknowledged lies beyond the newest of its topic.
+    /// An acknowledged position lies beyond the newest publication of its topic.
     BeyondHead = 4231, "beyond_head", 400;
-    /// The topic does not stand where the request's condition says.
+    /// The topic is not at the position that the request's condition names.
     PreconditionFailed = 4235, "precondition_failed", 412;
-    /// It belongs to a feature that `welcome`, or `hello`, did not name.
+    /// The command belongs to a feature that `welcome`, or `hello`, did not list.
     MissingFeature = 4236, "missing_feature", 400;
-    /// The body is encoded in a way that the server does not decode, such as gzip or another charset than UTF-8.
+    /// The server does not decode this encoding of the body, such as gzip or a charset other than UTF-8.
     UnsupportedMediaType = 4237, "unsupported_media_type", 415;
 
     /// The token is unknown.
     BadToken = 4300, "bad_token", 401;
     /// The principal may not do that.
     NotAllowed = 4301, "not_allowed", 403;
-    /// The page's origin may not connect.
+    /// Pages of this origin may not connect.
     ForeignOrigin = 4302, "foreign_origin", 403;
-    /// The topic is the server's own.
+    /// The topic belongs to the server.
     ReservedTopic = 4303, "reserved_topic", 403;
-    /// The server does not go by the name that the request's `Host` says.
+    /// The server does not have the name in the request's `Host`.
     UnknownHost = 4304, "unknown_host", 421;
-    /// No token was presented in time, and one is needed.
+    /// The server requires a token, and none was presented in time.
     NotAuthenticated = 4305, "not_authenticated", 401;
 }
 

@@ -1,4 +1,4 @@
-/** Asks a server why it opened no connection: a browser tells a page nothing of that. docs/protocol.md#endpoints. */
+/** Asks a server why it opened no connection: a browser tells a page nothing of that. docs/protocol.md#why-a-handshake-failed. */
 
 import { LocalCode, TidegateError } from "./errors.js";
 import { httpUrl, refusalOf, retryAfterMs } from "./http.js";

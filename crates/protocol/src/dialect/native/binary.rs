@@ -12,14 +12,14 @@ use super::{
     check_payload_len, json, varint,
 };
 
-const CONTROL: u8 = 0x00;
-const PUBLICATION_SHORT: u8 = 0x10;
-const PUBLICATION_FULL: u8 = 0x20;
-const PUBLISH: u8 = 0x30;
-const PUBLISHED: u8 = 0x40;
-const DELTA_VCDIFF: u8 = 0x50;
-const DELTA_JSON_PATCH: u8 = 0x60;
-const FRAGMENT: u8 = 0x70;
+pub(super) const CONTROL: u8 = 0x00;
+pub(super) const PUBLICATION_SHORT: u8 = 0x10;
+pub(super) const PUBLICATION_FULL: u8 = 0x20;
+pub(super) const PUBLISH: u8 = 0x30;
+pub(super) const PUBLISHED: u8 = 0x40;
+pub(super) const DELTA_VCDIFF: u8 = 0x50;
+pub(super) const DELTA_JSON_PATCH: u8 = 0x60;
+pub(super) const FRAGMENT: u8 = 0x70;
 /// From here on a length comes right after the tag, so that who does not know a record passes over it.
 const FIRST_WITH_LENGTH: u8 = 0x80;
 
