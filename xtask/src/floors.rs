@@ -5,13 +5,14 @@ use std::path::Path;
 use crate::{Faults, read};
 
 /// Every crate and its floor.
-const FLOORS: [(&str, u8); 13] = [
+const FLOORS: [(&str, u8); 14] = [
     ("model", 0),
     ("engine", 0),
     ("protocol", 1),
     ("hub", 1),
     ("backbone", 1),
     ("payload", 1),
+    ("access", 1),
     ("admin", 2),
     ("client", 2),
     ("server", 3),
@@ -22,13 +23,14 @@ const FLOORS: [(&str, u8); 13] = [
 ];
 
 /// Crates that may import less than their floor allows.
-const NARROW: [(&str, &[&str]); 6] = [
+const NARROW: [(&str, &[&str]); 7] = [
     ("client", &["model", "payload", "protocol"]),
     ("admin", &["model"]),
     ("protocol", &["model"]),
     ("hub", &["model"]),
     ("backbone", &["model"]),
     ("payload", &["model"]),
+    ("access", &["model"]),
 ];
 
 pub(crate) fn check(root: &Path) -> Faults {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{Faults, files, read};
 
-const PURE: [&str; 4] = ["model", "protocol", "hub", "payload"];
+const PURE: [&str; 5] = ["model", "protocol", "hub", "payload", "access"];
 /// The engine's files with system calls that no safe wrapper offers.
 const MAY_BE_UNSAFE: [&str; 3] =
     ["engine/src/allocator.rs", "engine/src/sys.rs", "engine/src/tun.rs"];
@@ -20,8 +20,8 @@ const OUTSIDE: [&str; 7] = [
 ];
 
 /// What runs on shards waits for no other thread.
-const ON_SHARDS: [&str; 7] =
-    ["model", "protocol", "hub", "payload", "backbone", "engine", "server"];
+const ON_SHARDS: [&str; 8] =
+    ["model", "protocol", "hub", "payload", "access", "backbone", "engine", "server"];
 const LOCKS: [&str; 3] = ["Mutex", "RwLock", "Condvar"];
 /// The main thread's own, the supervisor's, and the clock's where the wall clock goes back.
 const MAY_LOCK: [&str; 3] =

@@ -125,8 +125,7 @@ fn payload_of<P>(
         (None, Some(text), None) => (PayloadKind::Text, Cow::Borrowed(text.as_bytes())),
         (None, None, Some(base64)) => {
             let bytes = STANDARD.decode(base64.as_bytes()).map_err(|error| {
-                let why = format!("its base64 does not decode ({error}); mend it");
-                Refusal::new(Code::BadPayload, format!("cannot publish the payload: {why}"))
+                Refusal::bad_payload(format!("its base64 does not decode ({error}); mend it"))
             })?;
             (PayloadKind::Bytes, Cow::Owned(bytes))
         }
@@ -143,12 +142,7 @@ pub(crate) fn check_payload_len(len: usize, limits: &Limits) -> Result<(), Refus
     if len <= limits.payload_bytes_max {
         return Ok(());
     }
-    let text = format!(
-        "cannot publish the payload: it has {len} bytes and payload_bytes_max is {}; send less \
-         at a time, or raise the limit in the configuration",
-        limits.payload_bytes_max
-    );
-    Err(Refusal::new(Code::PayloadTooLarge, text))
+    Err(Refusal::payload_too_large(len, limits.payload_bytes_max))
 }
 
 fn draft_of(

@@ -37,10 +37,8 @@ fn is_set(name: &str, said: Option<&str>) -> Result<bool, Refusal> {
         None | Some("false" | "0") => Ok(false),
         Some("" | "true" | "1") => Ok(true),
         Some(other) => {
-            let text = format!(
-                "cannot read the request: `{name}` is `{other}`; say true or false, or leave it out"
-            );
-            Err(Refusal::new(Code::BadRequest, text))
+            let why = format!("`{name}` is `{other}`; say true or false, or leave it out");
+            Err(Refusal::bad_request(why))
         }
     }
 }

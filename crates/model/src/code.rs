@@ -226,6 +226,38 @@ impl Refusal {
         Self { code, text: text.into() }
     }
 
+    /// 4210, for a request that is not what its path takes: `why` says what is wrong with it, and the cure.
+    pub fn bad_request(why: impl fmt::Display) -> Self {
+        Self::new(Code::BadRequest, format!("cannot read the request: {why}"))
+    }
+
+    /// 4204, for a payload that is not what its kind says.
+    pub fn bad_payload(why: impl fmt::Display) -> Self {
+        Self::new(Code::BadPayload, format!("cannot publish the payload: {why}"))
+    }
+
+    /// 4205, for a payload beyond what any topic takes.
+    pub fn payload_too_large(len: usize, bytes_max: usize) -> Self {
+        let text = format!(
+            "cannot publish the payload: it has {len} bytes and payload_bytes_max is {bytes_max}; send less at a \
+             time, or raise the limit in the configuration"
+        );
+        Self::new(Code::PayloadTooLarge, text)
+    }
+
+    /// 4111, for a device that was chosen a moment ago.
+    pub fn device_went(name: &str) -> Self {
+        Self::new(Code::DeviceGone, format!("cannot ask `{name}`: it just went; ask again later"))
+    }
+
+    /// 4223.
+    pub fn no_device(name: &str) -> Self {
+        let text = format!(
+            "cannot find `{name}`: no such device was attached lately; check the application and the device"
+        );
+        Self::new(Code::NoDevice, text)
+    }
+
     /// 4302, with what lets pages of `origin` in.
     pub fn foreign_origin(origin: &str) -> Self {
         let text = format!(

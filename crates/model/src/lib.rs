@@ -8,6 +8,7 @@ mod access;
 mod code;
 mod command;
 mod device;
+mod device_name;
 mod event;
 mod features;
 mod hashing;
@@ -30,6 +31,9 @@ pub use command::{
     SubscribeOptions, SubscriberName, Unread, Unsubscribe,
 };
 pub use device::{Attach, Detach};
+pub use device_name::{
+    device_name, device_topic, is_device_name, parse_device_name, topic_of_device,
+};
 pub use event::{Event, Gap, GapReason, Subscribed, SubscribedTopic};
 pub use features::Features;
 pub use hashing::{RandomState, SeededHashing};

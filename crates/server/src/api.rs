@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use access::Access;
 use admin::{ApiWork, Question, Shards, WebhookCounters};
 use backbone::SharedFault;
 use engine::{Hiccups, MailSender};
 use hub::home_shard;
 use model::{Code, Limits, Principal, Refusal, TopicName};
 
-use crate::access::Access;
 use crate::config::Config;
 use crate::mail::ShardMail;
 use crate::memory::Memory;

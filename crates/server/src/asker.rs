@@ -1,11 +1,11 @@
 //! Requests whose answer comes from the shard of the session that they are about.
 
+use access::Network;
 use engine::{Io, Socket};
 use hub::ShardIndex;
 use model::Refusal;
 use protocol::http::{BodyLen, RequestHead, encode_response_head, refusal_body, refusal_fields};
 
-use crate::addresses::Network;
 use crate::mail::{Response, ShardMail};
 use crate::shard::Shard;
 

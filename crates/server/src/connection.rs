@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access::Counted;
 use admin::AnswerTaker;
 use hub::SessionIndex;
 use model::{Features, Principal};
@@ -9,7 +10,6 @@ use protocol::http::{BodyReader, RequestHead};
 use protocol::native::Framing;
 use protocol::websocket::{Deflater, Inbound};
 
-use crate::addresses::Counted;
 use crate::asker::Asker;
 use crate::byte_queue::ByteQueue;
 use crate::devices::{Attached, DeviceSocket};

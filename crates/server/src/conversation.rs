@@ -1,5 +1,6 @@
 //! What WebSocket peers say, and what the hub is asked for it.
 
+use access::check_command;
 use engine::{Io, Sent, Socket};
 use hub::SessionIndex;
 use model::{
@@ -132,7 +133,7 @@ impl<I: Io> Shard<I> {
             Err(Undecoded { id, refusal }) => (id, Err(refusal)),
             Ok((id, command, is_binary)) => (
                 id,
-                self.check_command(socket, &principal, &command)
+                check_command(&principal, &command, |draft| self.count_event(socket, draft))
                     .and_then(|()| check_features(&command, named, self.config.features))
                     .and_then(|()| self.check_memory_for(&command))
                     .and_then(|()| self.check_mail_for(&command))

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use access::{Counted, Network};
 use engine::{Io, Socket};
 use model::{Code, Principal, Refusal};
 use protocol::http::RequestHead;
 
-use crate::addresses::{Counted, Network};
 use crate::connection::{Connection, State};
 use crate::poll::polled_index;
 use crate::shard::Shard;
@@ -15,10 +15,10 @@ impl<I: Io> Shard<I> {
     /// Where the counts of a request's client stand.
     pub(crate) fn network_of(&self, socket: Socket, head: &RequestHead) -> Option<Network> {
         let addresses = &self.access.addresses;
-        if addresses.may_be_vouched(head)
+        if addresses.may_be_vouched(&head.fields)
             && let Some(peer) = self.io.peer_address(socket)
         {
-            return addresses.vouched_by(peer, head);
+            return addresses.vouched_by(peer, &head.fields);
         }
         self.network_on(socket)
     }

@@ -1,11 +1,10 @@
 //! Keys of sessions over plain HTTP. Requests about a session come on any connection, also of other shards: the
 //! key says where it is, and proves that whoever has it was told.
 
+use access::{Secret, is_short_proof, short_proof};
 use engine::Socket;
 use hub::ShardIndex;
 use model::{Code, Refusal};
-
-use crate::proof::{Secret, is_short_proof, short_proof};
 
 /// Where a session is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,6 @@
 //! It orders calls; decisions are made on the floors below.
 #![forbid(unsafe_code)]
 
-mod access;
-mod addresses;
 mod api;
 mod asker;
 mod budget;
@@ -25,13 +23,12 @@ mod memory;
 mod origins;
 mod outbox;
 mod poll;
-mod proof;
 mod publish;
 mod refusals;
 mod renewal;
 mod requests;
-mod rights;
 mod routes;
+mod rules;
 mod server;
 mod sessions;
 mod shard;
@@ -41,16 +38,14 @@ mod subscribers;
 mod sweep;
 mod turn_budget;
 
-pub use access::Access;
-pub use addresses::Network;
 pub use asker::Asker;
 pub use config::Config;
-pub use devices::{Applications, DeviceMail, Gather, Role};
+pub use devices::{DeviceMail, Gather};
 pub use key::SessionPlace;
 pub use mail::ShardMail;
 pub use memory::{Memory, Reservation};
-pub use proof::Secret;
 pub use routes::paths;
+pub use rules::access_of;
 pub use server::{EndError, Server, StartError, Stopper, new_epoch};
 pub use shard::{Shard, ShardParts, moment};
 pub use store::DiskParts;

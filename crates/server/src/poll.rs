@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use access::Counted;
 use engine::{Io, Socket};
 use protocol::native::{Encoding, Framing};
 
 use model::planted::{Fault, is_planted};
 
-use crate::addresses::Counted;
 use crate::asker::Asker;
 use crate::connection::{Connection, Polled, State};
 use crate::encoder::Manner;

@@ -1,101 +1,17 @@
-//! What clients are refused, as the log tells it: each kind for each address a few times a minute, the rest as a number.
+//! What clients are refused, as the log tells it.
 //!
-//! A refusal is one line with its code, its text and whom it met, so that the log alone says why a client got nothing. What
-//! clients make the server write is bounded: by address and code, and by the number of addresses that are told apart.
+//! A refusal is one line with its code, its text and whom it met, so that the log alone says why a client got nothing. How
+//! many lines there are in a minute is bounded (`access::Refusals`).
 
-use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::IpAddr;
 
+use access::{LINES_PER_MINUTE, Plain};
 use engine::{Io, Socket};
 use model::{Code, Refusal};
 use tracing::Level;
 
 use crate::connection::State;
 use crate::shard::Shard;
-
-/// Lines in a minute about one code and one address (of IPv6: one /64).
-const LINES_PER_MINUTE: u64 = 3;
-/// Pairs of code and address that are told apart; two that share a place share its lines.
-const PLACES: usize = 1_024;
-/// Characters of a text that are written.
-const TEXT_CHARS: usize = 600;
-
-/// How much was written of what was refused. All shards share it, without a lock.
-#[derive(Debug)]
-pub(crate) struct Refusals {
-    hasher: RandomState,
-    /// For each pair of code and address the minute, in the upper half, and the lines in it.
-    places: Box<[AtomicU64]>,
-    /// Of each code, those that no line tells of.
-    untold: Box<[AtomicU64]>,
-    told_at_minute: AtomicU64,
-}
-
-impl Refusals {
-    pub fn new() -> Self {
-        let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
-        Self {
-            hasher: RandomState::new(),
-            places: zeros(PLACES),
-            untold: zeros(Code::ALL.len()),
-            told_at_minute: AtomicU64::new(0),
-        }
-    }
-
-    /// Whether a line tells of a refusal; otherwise it is counted.
-    fn is_told(&self, code: Code, peer: Option<IpAddr>, unix_ms: u64) -> bool {
-        let minute = unix_ms / 60_000;
-        let hash = self.hasher.hash_one((code.number(), peer.map(network_of)));
-        let place = &self.places[hash as usize % PLACES];
-        let next = |word: u64| {
-            let (known, count) = (word >> 32, word & 0xFFFF_FFFF);
-            // A shard whose turn began before may be in the minute before still.
-            let (minute, count) = match known == minute || known == minute + 1 {
-                true => (known, count),
-                false => (minute, 0),
-            };
-            (count < LINES_PER_MINUTE).then_some(minute << 32 | (count + 1))
-        };
-        let is_told = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok();
-        if !is_told && let Some(at) = Code::ALL.iter().position(|known| *known == code) {
-            self.untold[at].fetch_add(1, Ordering::Relaxed);
-        }
-        is_told
-    }
-
-    /// Tells once a minute what no line told of.
-    pub fn tell_rest(&self, unix_ms: u64) {
-        let minute = unix_ms / 60_000;
-        let told_at = self.told_at_minute.swap(minute, Ordering::Relaxed);
-        if told_at == minute || told_at == 0 {
-            return;
-        }
-        for (code, untold) in Code::ALL.iter().zip(&self.untold) {
-            let count = untold.swap(0, Ordering::Relaxed);
-            if count > 0 {
-                let (number, word) = (code.number(), code.word());
-                tracing::info!(
-                    count,
-                    code = number,
-                    word,
-                    "as many more were refused: {LINES_PER_MINUTE} lines a minute tell of one code and address"
-                );
-            }
-        }
-    }
-}
-
-/// Whoever has one address of IPv6 has the 64 bits behind it as well.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
-        }
-        address => address,
-    }
-}
 
 /// How much a refusal is worth: what is the server's own bound may need the operator, what happens in ordinary traffic
 /// is for those who look closely. Names of hosts and origins are told once each elsewhere.
@@ -126,22 +42,6 @@ fn level_of(code: Code) -> Level {
     }
 }
 
-/// Text that a client had a part in, on one line and bounded.
-pub(crate) struct Plain<'a>(pub &'a str);
-
-impl fmt::Display for Plain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, c) in self.0.chars().enumerate() {
-            match c {
-                _ if at == TEXT_CHARS => return f.write_str(" …"),
-                c if c.is_control() => write!(f, "{}", c.escape_default())?,
-                c => write!(f, "{c}")?,
-            }
-        }
-        Ok(())
-    }
-}
-
 impl<I: Io> Shard<I> {
     /// Counts a refusal of what came on a connection of this shard, and tells the operator.
     pub(crate) fn note_refusal(&mut self, socket: Socket, refusal: &Refusal) {
@@ -155,6 +55,19 @@ impl<I: Io> Shard<I> {
         let peer = self.io.peer_address(socket);
         if self.access.refusals.is_told(refusal.code, peer, self.now.unix_ms) {
             self.tell_refusal(socket, peer, refusal);
+        }
+    }
+
+    /// Tells once a minute of how many refusals no line told.
+    pub(crate) fn log_untold_refusals(&self) {
+        for (code, count) in self.access.refusals.poll_untold(self.now.unix_ms) {
+            let (number, word) = (code.number(), code.word());
+            tracing::info!(
+                count,
+                code = number,
+                word,
+                "as many more were refused: {LINES_PER_MINUTE} lines a minute tell of one code and address"
+            );
         }
     }
 
@@ -203,50 +116,5 @@ impl<I: Io> Shard<I> {
             Level::INFO => tell!(info),
             _ => tell!(debug),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_has_a_few_lines_a_minute_for_each_code_and_the_rest_is_counted() {
-        let refusals = Refusals::new();
-        let told = |code, peer: &str, unix_ms| {
-            let peer = Some(peer.parse().expect("an address"));
-            (0..10).filter(|_| refusals.is_told(code, peer, unix_ms)).count()
-        };
-        assert_eq!(told(Code::NotAllowed, "10.0.0.1", 0), 3);
-        assert_eq!(told(Code::NotAllowed, "10.0.0.1", 59_999), 0);
-        assert_eq!(told(Code::NotAllowed, "10.0.0.1", 60_000), 3);
-        assert_eq!(told(Code::NotAllowed, "10.0.0.1", 59_990), 0, "a shard is a moment behind");
-        let at = Code::ALL.iter().position(|code| *code == Code::NotAllowed).expect("a code");
-        assert_eq!(refusals.untold[at].load(Ordering::Relaxed), 34);
-        let rest_after = |unix_ms| {
-            refusals.tell_rest(unix_ms);
-            refusals.untold[at].load(Ordering::Relaxed)
-        };
-        assert_eq!((rest_after(60_000), rest_after(119_999)), (34, 34), "the minute is not over");
-        assert_eq!(rest_after(120_000), 0);
-    }
-
-    #[test]
-    fn however_many_addresses_are_refused_the_lines_are_bounded() {
-        let refusals = Refusals::new();
-        let is_told = |number: u32| {
-            let peer = IpAddr::from(number.to_be_bytes());
-            refusals.is_told(Code::BadToken, Some(peer), 0)
-        };
-        let told = (0..100_000).filter(|number| is_told(*number)).count();
-        assert!(told <= PLACES * LINES_PER_MINUTE as usize, "{told}");
-    }
-
-    #[test]
-    fn what_a_client_says_stays_on_its_line() {
-        let text = format!("{}", Plain("a\nWARN all is well\u{1b}[2J"));
-        assert_eq!(text, "a\\nWARN all is well\\u{1b}[2J");
-        let long = format!("{}", Plain(&"x".repeat(10_000)));
-        assert_eq!(long.chars().count(), TEXT_CHARS + 2);
     }
 }

@@ -16,7 +16,6 @@ use protocol::native::{check_payload, timeout_of};
 
 use crate::asker::Asker;
 use crate::budget::ANSWER_BYTES;
-use crate::devices::just_went;
 use crate::mail::ShardMail;
 use crate::shard::Shard;
 
@@ -259,7 +258,7 @@ impl<I: Io> Shard<I> {
             device.as_deref().filter(|_| respond.result == Err(Unanswered::NotHandled))
             && self.requests_under_way.is_for(respond.request, serial)
         {
-            let refusal = just_went(name);
+            let refusal = Refusal::device_went(name);
             self.requests_under_way.take_back(respond.request, refusal, self.now.elapsed);
             return Ok(());
         }
@@ -279,13 +278,14 @@ impl<I: Io> Shard<I> {
         let (mut topic, mut timeout_ms, mut key) = (None, None, None);
         let mut to = Recipients::default();
         for (name, value) in head.query() {
-            let bad = |why: String| {
-                Refusal::new(Code::BadRequest, format!("cannot read the request: {why}"))
-            };
             match name.as_str() {
                 "topic" => topic = Some(value),
                 "timeout_ms" => {
-                    let why = || bad(format!("`timeout_ms` is `{value}`; give a whole number"));
+                    let why = || {
+                        Refusal::bad_request(format!(
+                            "`timeout_ms` is `{value}`; give a whole number"
+                        ))
+                    };
                     timeout_ms = Some(value.parse().map_err(|_| why())?);
                 }
                 "key" => key = check_key(Some(&value), limits)?,
@@ -294,7 +294,7 @@ impl<I: Io> Shard<I> {
                 "filter" => to.filter = Some(value.into()),
                 _ => {
                     let known = "use topic, timeout_ms, key, session, principal and filter";
-                    return Err(bad(format!("`{name}` is no parameter; {known}")));
+                    return Err(Refusal::bad_request(format!("`{name}` is no parameter; {known}")));
                 }
             }
         }

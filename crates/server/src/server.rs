@@ -7,6 +7,7 @@ use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use access::{Access, Secret};
 use admin::{ApiWork, WebhookCounters};
 use backbone::LatestTime;
 use engine::{
@@ -18,12 +19,11 @@ use hub::ShardIndex;
 use model::{Anonymous, Epoch};
 use tokio::sync::mpsc;
 
-use crate::access::Access;
 use crate::api::MailedShards;
 use crate::config::{Config, WebhookConfig};
 use crate::mail::ShardMail;
 use crate::memory::{Governor, Memory};
-use crate::proof::Secret;
+use crate::rules::access_of;
 use crate::shard::{Shard, ShardParts, moment};
 use crate::store::{DiskParts, Store};
 
@@ -155,7 +155,7 @@ impl Server {
             .iter()
             .map(|waker| mailbox(config.limits.mailbox_len_max, waker.clone()))
             .unzip();
-        let access = Arc::new(Access::new(&config));
+        let access = Arc::new(access_of(&config));
         let (supervisor, told) = Supervisor::new(config.fault.clone());
         let (api, exchanges) = mpsc::channel(config.limits.requests_in_flight_max);
         let clock = Clock::start();

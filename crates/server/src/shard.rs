@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::{Access, Applications, Counted, Secret};
 use admin::{Exchange, ShardCounters, Times};
 use backbone::{
     Backbone, BackboneEvent, DiskBackbone, LatestTime, MemoryBackbone, Store, StoreMail,
@@ -21,21 +22,18 @@ use protocol::websocket::Inflater;
 use slab::Slab;
 use tokio::sync::mpsc;
 
-use crate::access::Access;
-use crate::addresses::Counted;
 use crate::budget::Subscribing;
 use crate::byte_queue::ByteQueue;
 use crate::closing::ClosingConnections;
 use crate::config::Config;
 use crate::connection::{Connection, State};
-use crate::devices::{AllStatistics, Applications, SessionDevices};
+use crate::devices::{AllStatistics, SessionDevices};
 use crate::encoder::NativeEncoder;
 use crate::history::PendingRead;
 use crate::input::{Inbounds, Waiting, WaitingInputs};
 use crate::mail::ShardMail;
 use crate::memory::{Elsewhere, Memory, Reservation};
 use crate::poll;
-use crate::proof::Secret;
 use crate::publish::PendingPublish;
 use crate::requests::{Caller, HandlingSessions};
 use crate::store::DiskParts;

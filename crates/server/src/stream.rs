@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use access::{Network, check_read};
 use engine::{Io, Socket};
 use model::{AckLevel, Code, Command, Features, Hello, Position, Principal, Refusal, TopicName};
 use protocol::http::{BodyLen, RequestHead, encode_last_chunk, encode_response_head};
 use protocol::native::binary::IsBinary;
 use protocol::native::{Batch, Encoding, Framing, MessageBuilder, Opening, decode_opening};
 
-use crate::addresses::Network;
 use crate::asker::{Asker, origin_fields};
 use crate::connection::{Native, State, Stream};
 use crate::conversation::check_filter;
@@ -17,7 +17,6 @@ use crate::encoder::Manner;
 use crate::input::Commands;
 use crate::key::{SessionPlace, key_of, no_session, place_of};
 use crate::mail::ShardMail;
-use crate::rights::check_read;
 use crate::routes::SessionRoute;
 use crate::shard::Shard;
 

@@ -29,7 +29,7 @@ impl<I: Io> Shard<I> {
     pub(crate) fn sweep(&mut self, now: u32) {
         self.hub.handle_tick();
         if self.index.0 == 0 {
-            self.access.refusals.tell_rest(self.now.unix_ms);
+            self.log_untold_refusals();
         }
         let requests = std::mem::take(&mut self.requests);
         for (socket, serial) in requests {

@@ -9,7 +9,7 @@ use backbone::{LatestTime, StoreMail};
 use engine::{MailSender, Waker, mailbox};
 use hub::{ShardIndex, home_shard};
 use model::{Epoch, Limits, Moment, PolicyRule, Selector, TopicName, TopicPolicy};
-use server::{Access, Config, DiskParts, Memory, Shard, ShardMail, ShardParts};
+use server::{Config, DiskParts, Memory, Shard, ShardMail, ShardParts, access_of};
 
 use crate::disk::{SharedDisk, SimStore, lock};
 use crate::network::{Network, SimIo};
@@ -129,7 +129,7 @@ impl Node {
         let mailbox_len_max = self.config.limits.mailbox_len_max;
         let (senders, boxes): (Vec<_>, Vec<_>) =
             (0..count).map(|_| mailbox(mailbox_len_max, Waker::none())).unzip();
-        let access = Arc::new(Access::new(&self.config));
+        let access = Arc::new(access_of(&self.config));
         let times = LatestTime::default();
         for (index, mailbox) in boxes.into_iter().enumerate() {
             self.shards.push(Shard::new(ShardParts {

@@ -1,7 +1,6 @@
 //! Configuration: TOML in, a checked [`Config`] out. Every error names file, line, key and cure.
 
 mod parse;
-mod ranges;
 mod reader;
 mod schema;
 mod sections;
@@ -12,14 +11,10 @@ mod webhooks;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use model::{Anonymous, Features, Limits, PolicyRule, Principal, Rates};
+use model::{Features, Limits, PolicyRule, Rates};
 
-use crate::devices::Role;
-
-pub use crate::origins::check_origin;
-pub(crate) use parse::is_device_name;
+pub use access::{AccessConfig, AddressRange, ApplicationConfig, KeyConfig, check_origin};
 pub use parse::{ConfigError, load, parse};
-pub use ranges::AddressRange;
 pub use schema::{Reload, settings};
 pub use sources::Sources;
 pub use text::{default_text, reference};
@@ -122,51 +117,6 @@ impl Default for CompressionConfig {
     fn default() -> Self {
         Self { is_on: false, level: 3, bytes_min: 256 }
     }
-}
-
-/// An application whose devices attach.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApplicationConfig {
-    /// Its name.
-    pub id: String,
-    /// Its keys: several, so that one can be replaced while others are in use.
-    pub keys: Vec<KeyConfig>,
-    /// Whether each device's coming and going is told in a topic of its own.
-    pub presence: bool,
-}
-
-/// A key of an application.
-#[derive(Clone, PartialEq, Eq)]
-pub struct KeyConfig {
-    /// Its public name.
-    pub id: String,
-    /// The secret.
-    pub key: String,
-    /// What it may be used for.
-    pub roles: Vec<Role>,
-}
-
-impl std::fmt::Debug for KeyConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KeyConfig").field("id", &self.id).field("roles", &self.roles).finish()
-    }
-}
-
-/// Who may do what.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AccessConfig {
-    /// What peers without a token may do.
-    pub anonymous: Anonymous,
-    /// Origins of pages that may connect, besides the server's own.
-    pub origins: Vec<String>,
-    /// Names that the server goes by, in `Host`.
-    pub hosts: Vec<String>,
-    /// Proxies that say whom they speak for.
-    pub trusted_proxies: Vec<AddressRange>,
-    /// How much each session of a peer without a token is sent at most.
-    pub anonymous_rates: Rates,
-    /// Tokens and their owners.
-    pub tokens: Vec<(String, Principal)>,
 }
 
 impl Default for EngineConfig {

@@ -59,13 +59,6 @@ pub fn parse(text: &str, file: &str) -> Result<Config, ConfigError> {
     Sources::of_text(text, file).config()
 }
 
-/// Whether a text may name an application or a device: it is a level of topics.
-pub(crate) fn is_device_name(text: &str) -> bool {
-    const LEN_MAX: usize = 64;
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
-    (1..=LEN_MAX).contains(&text.len()) && text.bytes().all(is_plain)
-}
-
 /// What one source says of a setting.
 #[derive(Clone, Copy)]
 pub(super) struct Said<'a> {

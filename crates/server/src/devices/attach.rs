@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
+use access::{Role, Wanted};
 use engine::{Io, Socket};
 use hub::DevicePlace;
-use model::Refusal;
+use model::{Refusal, device_name};
 use protocol::device::{ServerSays, append};
 use protocol::http::{BodyLen, BodyReader, MessageFraming, RequestHead, encode_response_head};
 use serde_json::json;
 
-use super::applications::{Role, Wanted};
 use super::attached::Attached;
 use super::home::DeviceMail;
-use super::names::{bad_request, device_name};
 use super::query::Query;
 use crate::connection::State;
 use crate::shard::Shard;
@@ -67,13 +66,15 @@ impl<I: Io> Shard<I> {
         BodyReader::new(head, &self.config.limits)?;
         if head.method != "POST" || head.field("transfer-encoding").is_none() {
             let why = "a device attaches with a POST whose body is chunked and stays open";
-            return Err(bad_request(why.into()));
+            return Err(Refusal::bad_request(why));
         }
         let framing = match query.get("framing") {
             None | Some("chunks") => MessageFraming::Chunks,
             Some("lines") => MessageFraming::Lines,
             Some(other) => {
-                return Err(bad_request(format!("`framing` is `{other}`; say chunks or lines")));
+                return Err(Refusal::bad_request(format!(
+                    "`framing` is `{other}`; say chunks or lines"
+                )));
             }
         };
         check_info(query.get("info"))?;
@@ -110,5 +111,7 @@ pub(super) fn check_info(info: Option<&str>) -> Result<(), Refusal> {
     if info.len() <= INFO_BYTES_MAX && serde_json::from_str::<serde::de::IgnoredAny>(info).is_ok() {
         return Ok(());
     }
-    Err(bad_request(format!("`info` is no JSON of at most {INFO_BYTES_MAX} bytes; mend it")))
+    Err(Refusal::bad_request(format!(
+        "`info` is no JSON of at most {INFO_BYTES_MAX} bytes; mend it"
+    )))
 }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::ApplicationIndex;
 use engine::{Io, Sent, Socket};
 use hub::DevicePlace;
-use model::{Asked, Code, Payload, Refusal, Respond, Unanswered};
+use model::{Asked, Code, Payload, Refusal, Respond, Unanswered, device_topic};
 use protocol::device::{DeviceSays, ServerSays, append, decode};
 use protocol::http::{MessageFraming, MessageReader, Said, encode_last_chunk, refusal_body};
 
-use super::applications::ApplicationIndex;
 use super::home::DeviceMail;
-use super::names::topic_of;
 use crate::byte_queue::ByteQueue;
 use crate::connection::State;
 use crate::requests::payload_of;
@@ -150,7 +149,7 @@ impl<I: Io> Shard<I> {
             DeviceSays::Event(bytes) => {
                 let Some(attached) = self.attached(socket) else { return };
                 let (topic, application) =
-                    (topic_of(&attached.name, "/events"), attached.application);
+                    (device_topic(&attached.name, "/events"), attached.application);
                 self.statistics.of(application).counters.events += 1;
                 if let Ok(payload) = payload_of(None, bytes, bytes_max) {
                     self.publish_for_device(topic, payload);

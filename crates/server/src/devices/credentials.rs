@@ -1,10 +1,9 @@
 //! Who may attach devices, and ask them: keys are checked here, and wrong ones counted.
 
+use access::{ApplicationIndex, Network, Proofs, Wanted};
 use engine::Io;
 use model::Refusal;
 
-use super::applications::{ApplicationIndex, Proofs, Wanted};
-use crate::addresses::Network;
 use crate::shard::Shard;
 
 impl<I: Io> Shard<I> {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use access::ApplicationIndex;
 use engine::Io;
 use hub::ShardIndex;
 use serde_json::json;
 
-use super::applications::ApplicationIndex;
 use super::statistics::Statistics;
 use crate::asker::Asker;
 use crate::mail::ShardMail;

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use engine::{Io, Socket};
 use hub::{Ask, DevicePlace, ShardIndex, home_shard_of};
-use model::{Code, Draft, Payload, PayloadKind, Refusal, Request, TopicName};
+use model::{Code, Draft, Payload, PayloadKind, Refusal, Request, TopicName, device_topic};
 use serde_json::json;
 
-use super::names::{no_device, topic_of};
 use crate::asker::Asker;
 use crate::mail::ShardMail;
 use crate::publish::PendingPublish;
@@ -119,7 +118,7 @@ impl<I: Io> Shard<I> {
             json!(self.config.name)
         );
         let payload = Payload::new(PayloadKind::Json, text.as_bytes());
-        let topic = topic_of(name, "/presence");
+        let topic = device_topic(name, "/presence");
         let draft = Draft { topic, payload, idempotency_key: None, expected: None };
         self.publish_surely(draft);
     }
@@ -155,13 +154,13 @@ impl<I: Io> Shard<I> {
                 );
                 self.requests_under_way.refuse(&ask, Refusal::new(Code::DeviceGone, text), now);
             }
-            None => self.requests_under_way.refuse(&ask, no_device(name), now),
+            None => self.requests_under_way.refuse(&ask, Refusal::no_device(name), now),
         }
     }
 
     fn describe_device(&mut self, name: &str, asker: Asker) {
         let Some(device) = self.devices.get(name) else {
-            return self.answer_refusal(asker, &no_device(name));
+            return self.answer_refusal(asker, &Refusal::no_device(name));
         };
         let state = if device.place.is_some() { "attached" } else { "detached" };
         let body = json!({ "device": name, "state": state, "since": device.since });

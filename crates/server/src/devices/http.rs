@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
+use access::{GOOD_SECONDS, Role, Wanted, challenge, one_time_key};
 use engine::Io;
-use model::{Code, Recipients, Refusal, Request};
+use model::{Code, Recipients, Refusal, Request, device_name, device_topic};
 use protocol::http::RequestHead;
 use protocol::native::timeout_of;
 use serde_json::json;
 
-use super::applications::{Role, Wanted};
 use super::gather::{Gather, Gathered};
 use super::home::DeviceMail;
-use super::names::{device_name, topic_of};
-use super::once::{GOOD_SECONDS, challenge, one_time_key};
 use super::query::Query;
 use crate::asker::Asker;
 use crate::requests::{Caller, payload_of};
@@ -83,7 +81,7 @@ impl<I: Io> Shard<I> {
         let timeout = timeout_of(Query::of(head).number("timeout_ms")?, limits)?;
         let payload = payload_of(head.field("content-type"), body, limits.payload_bytes_max)?;
         let (payload, to) = (Arc::new(payload), Recipients::default());
-        let request = Request { topic: topic_of(&name, ""), payload, timeout, to, key: None };
+        let request = Request { topic: device_topic(&name, ""), payload, timeout, to, key: None };
         let application = name.split('/').next().unwrap_or("").into();
         self.ask_device(Caller::Http(asker), name, request, ("".into(), application));
         Ok(())

@@ -2,26 +2,20 @@
 //!
 //! A device is *attached* on the shard that has its connection; the shard that is *home* to its name knows where.
 
-mod applications;
 mod attach;
 mod attached;
 mod credentials;
 mod gather;
 mod home;
 mod http;
-mod names;
-mod once;
 mod query;
 mod session;
 mod socket;
 mod statistics;
 
-pub use self::applications::{Applications, Role};
 pub(crate) use self::attached::Attached;
 pub use self::gather::Gather;
 pub use self::home::DeviceMail;
-pub(crate) use self::names::{just_went, topic_of_device};
-pub(crate) use self::once::UsedOnce;
 pub(crate) use self::session::SessionDevices;
 pub(crate) use self::socket::DeviceSocket;
 pub(crate) use self::statistics::AllStatistics;

@@ -3,8 +3,6 @@
 use model::Refusal;
 use protocol::http::RequestHead;
 
-use super::names::bad_request;
-
 /// The names and values of a query, decoded once.
 pub(super) struct Query(Vec<(String, String)>);
 
@@ -28,7 +26,9 @@ impl Query {
     /// # Errors
     /// It is none.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
-        let why = |value: &str| bad_request(format!("`{name}` is `{value}`; give a whole number"));
+        let why = |value: &str| {
+            Refusal::bad_request(format!("`{name}` is `{value}`; give a whole number"))
+        };
         self.get(name).map(|value| value.parse().map_err(|_| why(value))).transpose()
     }
 }

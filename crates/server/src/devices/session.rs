@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::{ApplicationIndex, Role, Wanted};
 use engine::{Io, Socket};
 use hub::DevicePlace;
 use model::{
     Asked, Attach, Code, CommandId, Detach, Draft, Event, RandomState, Refusal, Respond, TopicName,
+    parse_device_name,
 };
 
-use super::applications::{ApplicationIndex, Role, Wanted};
 use super::attach::check_info;
 use super::home::DeviceMail;
-use super::names::{just_went, no_device, parse};
 use crate::shard::Shard;
 
 /// What a shard knows of devices on its sessions.
@@ -74,7 +74,7 @@ impl<I: Io> Shard<I> {
         wanted: Attach,
     ) -> Result<(), Refusal> {
         let Attach { device, authorization, info } = wanted;
-        let name = parse(&device)?;
+        let name = parse_device_name(&device)?;
         let application = self.check_session_device(socket, &name, authorization.as_deref())?;
         check_info(info.as_deref())?;
         let count_max = self.config.limits.devices_per_session_max;
@@ -133,8 +133,8 @@ impl<I: Io> Shard<I> {
         id: Option<CommandId>,
         unwanted: Detach,
     ) -> Result<(), Refusal> {
-        let name = parse(&unwanted.device)?;
-        let gone = self.end_on_session(socket, &name).ok_or_else(|| no_device(&name))?;
+        let name = parse_device_name(&unwanted.device)?;
+        let gone = self.end_on_session(socket, &name).ok_or_else(|| Refusal::no_device(&name))?;
         let serial = self.connection(socket).map_or(0, |open| open.serial);
         let text =
             format!("cannot attach `{name}`: the session detached it before others found it");
@@ -241,7 +241,7 @@ impl<I: Io> Shard<I> {
             if self.handles(link, &asked.topic) {
                 return Ok(());
             }
-            return Err(just_went(name));
+            return Err(Refusal::device_went(name));
         };
         let (application, at) = (known.application, self.now.elapsed);
         let told = Told { link, name: name.into(), application, at };

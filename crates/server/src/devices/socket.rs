@@ -4,9 +4,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use access::{ApplicationIndex, Role, Wanted, use_one_time_key};
 use engine::{Io, Sent, Socket};
 use hub::Outcome;
-use model::{Code, Payload, PayloadKind, Recipients, Refusal, Request};
+use model::{Code, Payload, PayloadKind, Recipients, Refusal, Request, device_name, device_topic};
 use protocol::http::{RequestHead, refusal_body};
 use protocol::native::check_payload;
 use protocol::websocket::{
@@ -14,9 +15,6 @@ use protocol::websocket::{
     encode_close, encode_handshake_response, encode_ping, encode_pong,
 };
 
-use super::applications::{ApplicationIndex, Role, Wanted};
-use super::names::{device_name, no_device, topic_of};
-use super::once::use_one_time_key;
 use super::query::Query;
 use crate::byte_queue::ByteQueue;
 use crate::connection::{Connection, State};
@@ -123,7 +121,7 @@ impl<I: Io> Shard<I> {
             let use_up = || use_one_time_key(key, &name, secret, now, used);
             self.count_failure(self.network_of(socket, head), use_up)?;
             let index = self.applications.index_of(application);
-            let index = index.ok_or_else(|| no_device(&name))?;
+            let index = index.ok_or_else(|| Refusal::no_device(&name))?;
             return Ok((name, index));
         }
         let wanted = Wanted { application, role: Role::Application, about: &name };
@@ -224,7 +222,7 @@ impl<I: Io> Shard<I> {
         let Some(open) = self.device_socket(socket) else { return };
         let (name, timeout) = (Arc::clone(&open.name), open.timeout);
         let (payload, to) = (Arc::new(payload), Recipients::default());
-        let request = Request { topic: topic_of(&name, ""), payload, timeout, to, key: None };
+        let request = Request { topic: device_topic(&name, ""), payload, timeout, to, key: None };
         let application = name.split('/').next().unwrap_or("").into();
         let caller = Caller::Socket { socket, serial, turn };
         self.ask_device(caller, name, request, ("".into(), application));

@@ -3,11 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use access::ApplicationIndex;
 use admin::{ApplicationCounters, CountedApplication, Times};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
-
-use super::applications::ApplicationIndex;
 
 /// Minutes that the latencies are of.
 const WINDOW_MINUTES: u64 = 5;

@@ -165,18 +165,12 @@ pub fn check_payload(kind: PayloadKind, bytes: &[u8]) -> Result<(), Refusal> {
             Err(error) => format!("it is said to be JSON and does not parse ({error}); mend it"),
         },
     };
-    Err(Refusal::new(model::Code::BadPayload, format!("cannot publish the payload: {why}")))
+    Err(Refusal::bad_payload(why))
 }
 
 pub(crate) fn check_payload_len(len: usize, bytes_max: usize) -> Result<(), Refusal> {
     if len <= bytes_max {
         return Ok(());
     }
-    Err(Refusal::new(
-        model::Code::PayloadTooLarge,
-        format!(
-            "cannot publish the payload: it has {len} bytes and payload_bytes_max is {bytes_max}; \
-             send less at a time, or raise the limit in the configuration"
-        ),
-    ))
+    Err(Refusal::payload_too_large(len, bytes_max))
 }

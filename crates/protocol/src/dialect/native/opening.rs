@@ -33,10 +33,6 @@ pub struct Opening {
     pub batch: u64,
 }
 
-fn bad_request(why: String) -> Refusal {
-    Refusal::new(Code::BadRequest, format!("cannot read the request: {why}"))
-}
-
 /// Reads the target and fields of a request.
 ///
 /// # Errors
@@ -47,7 +43,8 @@ pub fn decode_opening(head: &RequestHead, limits: &Limits) -> Result<Opening, Re
     let (mut wanted, mut topics) = (Map::new(), Vec::new());
     let mut last_event_id = head.field("last-event-id").map(str::to_owned);
     for (name, value) in head.query() {
-        let not_a = |what: &str| bad_request(format!("`{name}` is `{value}`; give a {what}"));
+        let not_a =
+            |what: &str| Refusal::bad_request(format!("`{name}` is `{value}`; give a {what}"));
         // Half the numbers there are: whoever adds one to it stays within them.
         let count = || match value.parse::<u64>() {
             Ok(count) if count <= i64::MAX as u64 => Ok(count),
@@ -70,7 +67,7 @@ pub fn decode_opening(head: &RequestHead, limits: &Limits) -> Result<Opening, Re
             }
             "conflation" | "delta" | "filter" | "name" => drop(wanted.insert(name, value.into())),
             _ => {
-                return Err(bad_request(format!(
+                return Err(Refusal::bad_request(format!(
                     "`{name}` is no parameter; use topic, from, conflation, interval_ms, priority, delta, \
                      filter, name, token, last_event_id, padding, session and batch"
                 )));
@@ -84,7 +81,7 @@ pub fn decode_opening(head: &RequestHead, limits: &Limits) -> Result<Opening, Re
         wanted.insert("topics".into(), topics.into());
         opening.subscribe = Some(subscribe_of(wanted, limits)?);
     } else if let Some((name, _)) = wanted.iter().next() {
-        return Err(bad_request(format!("it has `{name}` and no `topic`; add one")));
+        return Err(Refusal::bad_request(format!("it has `{name}` and no `topic`; add one")));
     }
     Ok(opening)
 }
@@ -108,7 +105,7 @@ fn subscribe_of(mut wanted: Map<String, Value>, limits: &Limits) -> Result<Subsc
             subscribe.options.is_resumable = true;
             Ok(subscribe)
         }
-        Ok(_) => Err(bad_request("it does not subscribe; name a `topic`".into())),
+        Ok(_) => Err(Refusal::bad_request("it does not subscribe; name a `topic`")),
         Err(undecoded) => Err(undecoded.refusal),
     }
 }
@@ -171,7 +168,7 @@ impl Batch {
     /// The body is no JSON, or holds too many commands. What is wrong with single commands is told in their place.
     pub fn read(body: Vec<u8>, limits: &Limits) -> Result<Self, Refusal> {
         let body = String::from_utf8(body)
-            .map_err(|_| bad_request("its body is not UTF-8; send JSON commands".into()))?;
+            .map_err(|_| Refusal::bad_request("its body is not UTF-8; send JSON commands"))?;
         let mut places = Places { body: &body, found: Vec::new(), count_max: limits.batch_len_max };
         let refuse = |places: &Places<'_>, error| match places.found.len() > limits.batch_len_max {
             true => {
@@ -181,7 +178,9 @@ impl Batch {
                 );
                 Refusal::new(Code::BatchTooLarge, text)
             }
-            false => bad_request(format!("its body does not parse ({error}); send JSON commands")),
+            false => Refusal::bad_request(format!(
+                "its body does not parse ({error}); send JSON commands"
+            )),
         };
         for value in serde_json::Deserializer::from_str(&body).into_iter::<&RawValue>() {
             let taken = value.and_then(|value| match value.get().starts_with('[') {

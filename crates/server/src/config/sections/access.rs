@@ -9,8 +9,7 @@ use crate::config::schema::Default::{Needed, Unset};
 use crate::config::schema::Kind::{Number, Text, Texts, Word};
 use crate::config::schema::Reload::Restart;
 use crate::config::schema::{Entry, Key, Kind, Row, Section, Tables, field, is, key};
-use crate::config::{AddressRange, Config, ConfigError};
-use crate::origins::check_origin;
+use crate::config::{AddressRange, Config, ConfigError, check_origin};
 
 pub(super) fn access() -> Section {
     let tokens = Kind::Tables(Tables { rows: token_rows, add: add_token });

@@ -1,12 +1,14 @@
 //! `[[applications]]` and their keys.
 
+use access::Role;
+use model::is_device_name;
+
 use crate::config::reader::Reader;
 use crate::config::schema::Default::Needed;
 use crate::config::schema::Kind::{Bool, Text, Texts};
 use crate::config::schema::Reload::Live;
 use crate::config::schema::{Entry, Key, Kind, Row, Section, Tables, field, is, key};
-use crate::config::{ApplicationConfig, Config, ConfigError, KeyConfig, is_device_name};
-use crate::devices::Role;
+use crate::config::{ApplicationConfig, Config, ConfigError, KeyConfig};
 
 pub(super) fn applications() -> Section {
     let applications = Kind::Tables(Tables { rows: application_rows, add: add_application });

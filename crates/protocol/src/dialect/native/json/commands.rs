@@ -307,8 +307,7 @@ pub(super) fn payload_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Payl
         }
         (None, None, Some(base64)) => {
             let bytes = STANDARD.decode(base64.as_bytes()).map_err(|error| {
-                let why = format!("its base64 does not decode ({error}); mend it");
-                Refusal::new(Code::BadPayload, format!("cannot publish the payload: {why}"))
+                Refusal::bad_payload(format!("its base64 does not decode ({error}); mend it"))
             })?;
             check(bytes.len())?;
             Payload::new(PayloadKind::Bytes, &bytes)

@@ -3,38 +3,58 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use model::{Anonymous, Code, Limits, Principal, Refusal, SESSIONS_TOPIC, Selector};
+use model::{
+    Anonymous, Code, Limits, Principal, RandomState, Rates, Refusal, SESSIONS_TOPIC, Selector,
+};
 
 use crate::addresses::Addresses;
-use crate::config::{AccessConfig, Config};
-use crate::devices::UsedOnce;
+use crate::once::UsedOnce;
 use crate::origins::lists;
+use crate::ranges::AddressRange;
 use crate::refusals::Refusals;
+
+/// Who may do what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessConfig {
+    /// What peers without a token may do.
+    pub anonymous: Anonymous,
+    /// Origins of pages that may connect, besides the server's own.
+    pub origins: Vec<String>,
+    /// Names that the server goes by, in `Host`.
+    pub hosts: Vec<String>,
+    /// Proxies that say whom they speak for.
+    pub trusted_proxies: Vec<AddressRange>,
+    /// How much each session of a peer without a token is sent at most.
+    pub anonymous_rates: Rates,
+    /// Tokens and their owners.
+    pub tokens: Vec<(String, Principal)>,
+}
 
 /// The access rules of a configuration, ready to be asked.
 #[derive(Debug)]
 pub struct Access {
     anonymous: Option<Arc<Principal>>,
-    tokens: HashMap<String, Arc<Principal>>,
+    tokens: HashMap<String, Arc<Principal>, RandomState>,
     origins: Vec<String>,
     /// Names that the server goes by, besides those that cannot be anybody else's.
     hosts: Vec<String>,
     /// What was counted of clients, by their addresses.
-    pub(crate) addresses: Addresses,
+    pub addresses: Addresses,
     /// Proofs and keys that are good for one use, and had it.
-    pub(crate) used_once: UsedOnce,
+    pub used_once: UsedOnce,
     /// How much the log was told of what was refused.
-    pub(crate) refusals: Refusals,
+    pub refusals: Refusals,
 }
 
 impl Access {
-    /// The rules that a configuration spells out.
-    pub fn new(config: &Config) -> Self {
-        Self::with(&config.access, reserved(config), &config.limits)
-    }
-
-    /// The same; without a token nobody publishes to, asks or answers for `except`.
-    fn with(config: &AccessConfig, except: Vec<Selector>, limits: &Limits) -> Self {
+    /// The rules that a configuration spells out. Without a token nobody publishes to, asks or answers for
+    /// `except`; `own_name` is what the machine calls itself.
+    pub fn new(
+        config: &AccessConfig,
+        except: Vec<Selector>,
+        own_name: Option<String>,
+        limits: &Limits,
+    ) -> Self {
         let anonymous = match config.anonymous {
             Anonymous::All => Some(Principal::unlimited("anonymous")),
             Anonymous::Read => Some(Principal {
@@ -62,7 +82,7 @@ impl Access {
                 .hosts
                 .iter()
                 .cloned()
-                .chain(own_name())
+                .chain(own_name)
                 .map(|it| it.to_lowercase())
                 .collect(),
             addresses: Addresses::new(&config.trusted_proxies, limits),
@@ -113,22 +133,6 @@ impl Access {
     }
 }
 
-/// What the machine calls itself, if it says so.
-fn own_name() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
-}
-
-/// What nobody may touch without a key or a token: devices, and what webhooks could not deliver.
-fn reserved(config: &Config) -> Vec<Selector> {
-    let all = [
-        (!config.applications.is_empty(), "devices/#"),
-        (!config.webhooks.is_empty(), "webhooks/#"),
-    ];
-    let selector = |text| Selector::parse(text, &Limits::default()).expect("a valid selector");
-    all.into_iter().filter(|(is_used, _)| *is_used).map(|(_, text)| selector(text)).collect()
-}
-
 /// What nobody sees without a token, where readers need none: who else is connected, and from where.
 fn sessions() -> Selector {
     Selector::parse(SESSIONS_TOPIC, &Limits::default()).expect("a valid name")
@@ -150,7 +154,7 @@ mod tests {
     #[test]
     fn anonymous_readers_read_and_do_not_publish() {
         let config = AccessConfig { anonymous: Anonymous::Read, ..AccessConfig::default() };
-        let access = Access::with(&config, Vec::new(), &Limits::default());
+        let access = Access::new(&config, Vec::new(), None, &Limits::default());
         let principal = access.principal(None).expect("anonymous is welcome");
         let all = Selector::parse("a/#", &Limits::default()).expect("valid");
         assert!(principal.may(Action::Subscribe, &all) && !principal.may(Action::Publish, &all));
@@ -158,23 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn without_a_token_nobody_makes_dead_letters() {
-        let text = "[[webhooks]]\nname = \"w\"\nurl = \"http://x\"\ntopics = [\"#\"]\n\
-                    secret = \"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\"\n";
-        let config = crate::config::parse(text, "t.toml").expect("valid");
-        let anonymous = Access::new(&config).principal(None).expect("anonymous is welcome");
-        let dead = Selector::parse("webhooks/w/dead", &Limits::default()).expect("valid");
-        assert!(!anonymous.may(Action::Publish, &dead) && anonymous.may(Action::Subscribe, &dead));
-        let without = Access::new(&Config::default()).principal(None).expect("welcome");
-        assert!(without.may(Action::Publish, &dead), "the name means nothing then");
-    }
-
-    #[test]
     fn a_name_that_somebody_else_can_have_made_is_none_of_ours_unless_it_is_listed() {
         let access = |hosts: &[&str]| {
             let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
             let config = AccessConfig { hosts, ..AccessConfig::default() };
-            Access::with(&config, Vec::new(), &Limits::default())
+            Access::new(&config, Vec::new(), Some("Box.example".into()), &Limits::default())
         };
         let usual = access(&[]);
         for (name, is_ours) in [
@@ -187,7 +179,7 @@ mod tests {
         ] {
             assert_eq!(usual.host_allowed(name), is_ours, "{name}");
         }
-        assert!(own_name().is_none_or(|name| usual.host_allowed(&name.to_lowercase())));
+        assert!(usual.host_allowed("box.example"), "the machine's own name");
         let listed = access(&["Push.example"]);
         assert!(listed.host_allowed("push.example") && !listed.host_allowed("a.push.example"));
         assert!(access(&["*"]).host_allowed("evil.example"));
@@ -197,7 +189,7 @@ mod tests {
     fn a_page_of_this_host_is_no_foreigner() {
         let config =
             AccessConfig { origins: vec!["https://a.example".into()], ..AccessConfig::default() };
-        let access = Access::with(&config, Vec::new(), &Limits::default());
+        let access = Access::new(&config, Vec::new(), None, &Limits::default());
         assert!(access.origin_allowed("http://localhost:8470", "localhost:8470"));
         assert!(access.origin_allowed("https://a.example", "localhost:8470"));
         assert!(!access.origin_allowed("https://b.example", "localhost:8470"));

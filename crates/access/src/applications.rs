@@ -1,14 +1,42 @@
 //! Applications and their keys: who may attach devices, and who may ask them.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
-use model::{Code, Refusal, split_authorization};
+use model::{Code, RandomState, Refusal, split_authorization};
 use sha2::{Digest, Sha256};
 
-use super::once::{GOOD_SECONDS, UsedOnce, is_fresh};
-use crate::config::ApplicationConfig;
+use crate::once::{GOOD_SECONDS, UsedOnce, is_fresh};
 use crate::proof::{Secret, is_proof};
+
+/// An application whose devices attach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApplicationConfig {
+    /// Its name.
+    pub id: String,
+    /// Its keys: several, so that one can be replaced while others are in use.
+    pub keys: Vec<KeyConfig>,
+    /// Whether each device's coming and going is told in a topic of its own.
+    pub presence: bool,
+}
+
+/// A key of an application.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyConfig {
+    /// Its public name.
+    pub id: String,
+    /// The secret.
+    pub key: String,
+    /// What it may be used for.
+    pub roles: Vec<Role>,
+}
+
+impl fmt::Debug for KeyConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyConfig").field("id", &self.id).field("roles", &self.roles).finish()
+    }
+}
 
 /// What a key may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +51,14 @@ pub enum Role {
 
 /// An application, by its number among those of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ApplicationIndex(pub u16);
+pub struct ApplicationIndex(pub u16);
 
 /// What a key is wanted for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
+pub struct Wanted<'a> {
+    /// Whose it is to be.
     pub application: &'a str,
+    /// Which of its roles.
     pub role: Role,
     /// What a proof is to be about.
     pub about: &'a str,
@@ -36,9 +66,12 @@ pub(super) struct Wanted<'a> {
 
 /// What proofs are checked by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Proofs<'a> {
+pub struct Proofs<'a> {
+    /// What our challenges are made with.
     pub secret: &'a Secret,
+    /// How long the process runs.
     pub now: Duration,
+    /// What was used before.
     pub used: &'a UsedOnce,
 }
 
@@ -46,9 +79,9 @@ pub(super) struct Proofs<'a> {
 #[derive(Debug, Default)]
 pub struct Applications {
     all: Vec<ApplicationConfig>,
-    by_id: HashMap<String, ApplicationIndex>,
+    by_id: HashMap<String, ApplicationIndex, RandomState>,
     /// By the hash of the key: finding one takes the same time whatever was guessed.
-    by_key: HashMap<[u8; 32], (ApplicationIndex, usize)>,
+    by_key: HashMap<[u8; 32], (ApplicationIndex, usize), RandomState>,
 }
 
 fn hash(text: &str) -> [u8; 32] {
@@ -71,7 +104,7 @@ impl Applications {
 
     /// The same with what another configuration says of applications. One that it does not have any more keeps its
     /// number, and has no key.
-    pub(crate) fn renewed(&self, configs: &[ApplicationConfig]) -> Self {
+    pub fn renewed(&self, configs: &[ApplicationConfig]) -> Self {
         let of = |id: &str| configs.iter().find(|config| config.id == id).cloned();
         let known = self.all.iter().map(|old| {
             of(&old.id).unwrap_or_else(|| ApplicationConfig { keys: Vec::new(), ..old.clone() })
@@ -82,17 +115,17 @@ impl Applications {
     }
 
     /// The application's configuration.
-    pub(crate) fn at(&self, index: ApplicationIndex) -> &ApplicationConfig {
+    pub fn at(&self, index: ApplicationIndex) -> &ApplicationConfig {
         &self.all[usize::from(index.0)]
     }
 
     /// The number of an application.
-    pub(super) fn index_of(&self, id: &str) -> Option<ApplicationIndex> {
+    pub fn index_of(&self, id: &str) -> Option<ApplicationIndex> {
         self.by_id.get(id).copied()
     }
 
     /// Whether the coming and going of an application's devices is told.
-    pub(crate) fn has_presence(&self, application: &str) -> bool {
+    pub fn has_presence(&self, application: &str) -> bool {
         self.by_id.get(application).is_some_and(|index| self.at(*index).presence)
     }
 
@@ -100,7 +133,7 @@ impl Applications {
     ///
     /// # Errors
     /// No key, an unknown one, one of another application, or without the role.
-    pub(super) fn check(
+    pub fn check(
         &self,
         authorization: &str,
         Wanted { application, role, about }: Wanted<'_>,
@@ -179,9 +212,8 @@ impl Role {
 
 #[cfg(test)]
 mod tests {
-    use super::super::once::challenge;
     use super::*;
-    use crate::config::KeyConfig;
+    use crate::once::challenge;
     use crate::proof::proof;
 
     fn applications() -> Applications {

@@ -10,11 +10,11 @@ use model::{Code, Refusal};
 use crate::proof::{Secret, is_short_proof, short_proof};
 
 /// How long a challenge, or a key for one WebSocket, is good for.
-pub(super) const GOOD_SECONDS: u64 = 60;
+pub const GOOD_SECONDS: u64 = 60;
 
 /// What was used, for as long as it would be good. All shards share it, without a lock.
 #[derive(Debug)]
-pub(crate) struct UsedOnce {
+pub struct UsedOnce {
     len_max: u64,
     /// The newest minute, and how many uses it had.
     count: AtomicU64,
@@ -36,7 +36,7 @@ fn is_good(word: u64, minute: u64) -> bool {
 
 impl UsedOnce {
     /// Nothing was used; of a minute at most `len_max` uses are remembered, and no more are allowed.
-    pub(crate) fn new(len_max: usize) -> Self {
+    pub fn new(len_max: usize) -> Self {
         // Two minutes' uses fill half of it, so that a bucket is hardly ever full before the limit is reached.
         let count = len_max.saturating_mul(4).div_ceil(WAYS).max(1);
         let buckets = (0..count).map(|_| OnceLock::new()).collect();
@@ -47,7 +47,7 @@ impl UsedOnce {
     ///
     /// # Errors
     /// It was used before, or too much was used lately.
-    pub(super) fn take(&self, number: u64, now: Duration) -> Result<(), Refusal> {
+    pub fn take(&self, number: u64, now: Duration) -> Result<(), Refusal> {
         let minute = now.as_secs() / GOOD_SECONDS;
         let busy = || {
             let text = "cannot check more proofs in this minute: proofs_per_minute_max were used; come back later, \
@@ -106,14 +106,14 @@ impl UsedOnce {
 }
 
 /// A challenge that only we can have made, and only lately.
-pub(super) fn challenge(secret: &Secret, now: Duration, nonce: u64) -> String {
+pub fn challenge(secret: &Secret, now: Duration, nonce: u64) -> String {
     let text = format!("{:x}.{nonce:x}", now.as_secs());
     let proof = short_proof(secret, &text);
     format!("{text}.{proof}")
 }
 
 /// Whether a challenge is ours and of the last minute.
-pub(super) fn is_fresh(challenge: &str, secret: &Secret, now: Duration) -> bool {
+pub fn is_fresh(challenge: &str, secret: &Secret, now: Duration) -> bool {
     let Some((text, proof)) = challenge.rsplit_once('.') else { return false };
     let seconds = text.split('.').next().and_then(|text| u64::from_str_radix(text, 16).ok());
     is_short_proof(secret, text, proof)
@@ -121,7 +121,7 @@ pub(super) fn is_fresh(challenge: &str, secret: &Secret, now: Duration) -> bool 
 }
 
 /// A key that opens one WebSocket for one device, for those who cannot set header fields.
-pub(super) fn one_time_key(name: &str, secret: &Secret, now: Duration, nonce: u64) -> String {
+pub fn one_time_key(name: &str, secret: &Secret, now: Duration, nonce: u64) -> String {
     let until = now.as_secs() + GOOD_SECONDS;
     let text = format!("{until:x}.{nonce:x}");
     let proof = short_proof(secret, &format!("one-time {text} {name}"));
@@ -132,7 +132,7 @@ pub(super) fn one_time_key(name: &str, secret: &Secret, now: Duration, nonce: u6
 ///
 /// # Errors
 /// It is none of ours for this device, or too old, or it was used.
-pub(super) fn use_one_time_key(
+pub fn use_one_time_key(
     key: &str,
     name: &str,
     secret: &Secret,

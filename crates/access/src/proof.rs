@@ -17,23 +17,23 @@ fn mac(key: &[u8], text: &str) -> Hmac<Sha256> {
 
 /// The whole proof of a text.
 #[cfg(test)]
-pub(crate) fn proof(key: &[u8], text: &str) -> String {
+pub fn proof(key: &[u8], text: &str) -> String {
     hex(&mac(key, text).finalize().into_bytes())
 }
 
 /// The short proof of a text.
-pub(crate) fn short_proof(key: &[u8], text: &str) -> String {
+pub fn short_proof(key: &[u8], text: &str) -> String {
     hex(&mac(key, text).finalize().into_bytes()[..SHORT])
 }
 
 /// Whether it is the short proof of a text. The comparison takes the same time for every wrong one.
-pub(crate) fn is_short_proof(key: &[u8], text: &str, proof: &str) -> bool {
+pub fn is_short_proof(key: &[u8], text: &str, proof: &str) -> bool {
     let proof = unhex(proof).filter(|proof| proof.len() == SHORT);
     proof.is_some_and(|proof| mac(key, text).verify_truncated_left(&proof).is_ok())
 }
 
 /// Whether it is the whole proof of a text. The comparison takes the same time for every wrong one.
-pub(crate) fn is_proof(key: &[u8], text: &str, proof: &str) -> bool {
+pub fn is_proof(key: &[u8], text: &str, proof: &str) -> bool {
     unhex(proof).is_some_and(|proof| mac(key, text).verify_slice(&proof).is_ok())
 }
 

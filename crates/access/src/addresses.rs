@@ -1,15 +1,17 @@
 //! Clients by the address that they come from: how many connections each has, how much it asks, how often its
 //! tokens were wrong. All shards share the counts, without a lock; there are only so many places for them.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::{Code, Limits, Refusal};
-use protocol::http::RequestHead;
+use model::{Code, Limits, RandomState, Refusal};
 
-use crate::config::AddressRange;
+use crate::ranges::AddressRange;
+
+/// The fields of a request: names in lower case, and values.
+pub type Fields<'a> = &'a [(String, String)];
 
 /// Where a client's counts stand. Whoever has one address of IPv6 has the 64 bits behind it as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub struct Network {
 
 /// A connection's place among those that are counted, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counted(NonZeroU32);
+pub struct Counted(NonZeroU32);
 
 impl Counted {
     fn slot(self) -> u32 {
@@ -30,7 +32,7 @@ impl Counted {
 
 /// The counts of all clients.
 #[derive(Debug)]
-pub(crate) struct Addresses {
+pub struct Addresses {
     hasher: RandomState,
     proxies: Vec<AddressRange>,
     connections: Counts,
@@ -43,7 +45,7 @@ impl Addresses {
     pub fn new(proxies: &[AddressRange], limits: &Limits) -> Self {
         let counts = |window_bits| Counts::new(limits.addresses_max, window_bits);
         Self {
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             proxies: proxies.to_vec(),
             connections: counts(0),
             requests: counts(12),
@@ -53,14 +55,10 @@ impl Addresses {
 
     /// The network of an address; this machine's own are not counted.
     fn network_of(&self, address: IpAddr) -> Option<Network> {
-        let network = match address.to_canonical() {
-            address if address.is_loopback() => return None,
-            IpAddr::V4(address) => IpAddr::V4(address),
-            IpAddr::V6(address) => {
-                Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
-            }
-        };
-        let hash = self.hasher.hash_one(network);
+        if address.to_canonical().is_loopback() {
+            return None;
+        }
+        let hash = self.hasher.hash_one(network_address(address));
         let bucket = (hash >> 32) % self.connections.bucket_count();
         Some(Network { bucket: bucket as u32, fingerprint: hash as u32 | 1 })
     }
@@ -75,19 +73,19 @@ impl Addresses {
     }
 
     /// Whether a request may name a client that somebody speaks for.
-    pub fn may_be_vouched(&self, head: &RequestHead) -> bool {
+    pub fn may_be_vouched(&self, fields: Fields<'_>) -> bool {
         let is_field = |name: &str| name == "x-forwarded-for" || name == "forwarded";
-        !self.proxies.is_empty() && head.fields.iter().any(|(name, _)| is_field(name))
+        !self.proxies.is_empty() && fields.iter().any(|(name, _)| is_field(name))
     }
 
     /// Whom a proxy of ours at `peer` speaks for: the last of those that it names who is not a proxy himself. Who is
     /// named before that was named by a stranger.
-    pub fn vouched_by(&self, peer: IpAddr, head: &RequestHead) -> Option<Network> {
+    pub fn vouched_by(&self, peer: IpAddr, fields: Fields<'_>) -> Option<Network> {
         if !self.is_proxy(peer) {
             return self.network_of(peer);
         }
         let mut client = peer;
-        for text in forwarded_for(head).iter().rev() {
+        for text in forwarded_for(fields).iter().rev() {
             let Some(address) = parse_node(text) else { break };
             client = address;
             if !self.is_proxy(address) {
@@ -171,10 +169,20 @@ impl Addresses {
     }
 }
 
+/// The address that stands for a network: whoever has one of IPv6 has the 64 bits behind it as well.
+pub(crate) fn network_address(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
+        address => address,
+    }
+}
+
 /// Those for whom a request was forwarded, the nearest last. RFC 7239; X-Forwarded-For goes before it.
-fn forwarded_for(head: &RequestHead) -> Vec<&str> {
+fn forwarded_for(fields: Fields<'_>) -> Vec<&str> {
     let values = |wanted: &'static str| {
-        let fields = head.fields.iter().filter(move |(name, _)| name == wanted);
+        let fields = fields.iter().filter(move |(name, _)| name == wanted);
         fields.flat_map(|(_, value)| value.split(',')).map(str::trim)
     };
     let said: Vec<&str> = values("x-forwarded-for").collect();
@@ -298,8 +306,6 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
-    use protocol::http::parse_head;
-
     use super::*;
 
     fn addresses(proxies: &[&str], limits: &Limits) -> Addresses {
@@ -325,13 +331,26 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_are_told_apart() {
+        let known = addresses(&[], &Limits::default());
+        let network = |number: u32| known.of_peer(IpAddr::from(number.to_be_bytes()));
+        let all: std::collections::HashSet<_> = (0..50_000)
+            .map(|at| network(0x0A00_0000 + at).expect("counted"))
+            .map(|network| (network.bucket, network.fingerprint))
+            .collect();
+        assert!(all.len() >= 49_999, "{}", all.len());
+    }
+
+    #[test]
     fn a_client_is_whom_the_last_of_our_proxies_speaks_for() {
         let known = addresses(&["127.0.0.0/8", "10.0.0.0/8", "fd00::/8"], &Limits::default());
         let client = |peer: &str, fields: &str| {
-            let text = format!("GET / HTTP/1.1\r\n{fields}\r\n");
-            let head =
-                parse_head(text.as_bytes(), &Limits::default()).expect("valid").expect("whole").0;
-            known.vouched_by(ip(peer), &head)
+            let fields: Vec<_> = fields
+                .lines()
+                .map(|line| line.split_once(": ").expect("a field"))
+                .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
+                .collect();
+            known.vouched_by(ip(peer), &fields)
         };
         let is = |text: &str| known.network_of(ip(text));
         for (peer, fields, expected) in [
