@@ -357,8 +357,9 @@ fn origin_of(text: &str) -> Result<String, String> {
     server::config::check_origin(text).map(|()| text.to_owned()).map_err(|why| format!("it {why}"))
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct ServeArgs {
+/// What a server is told. Environment variables say settings as well: docs/configuration.md.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SettingsArgs {
     /// The configuration file.
     #[arg(long)]
     pub config: Option<PathBuf>,
@@ -372,6 +373,12 @@ pub(crate) struct ServeArgs {
     /// for all pages of your own machine, `*` for any; may be given more than once.
     #[arg(long = "origin", value_name = "ORIGIN", value_parser = origin_of)]
     pub origins: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub settings: SettingsArgs,
     #[command(flatten)]
     pub log: LogArgs,
 }
@@ -512,8 +519,11 @@ pub(crate) struct ConfigArgs {
 pub(crate) enum ConfigVerb {
     /// Prints a complete configuration file with every default.
     Default,
-    /// Prints every limit with its unit and default, as Markdown.
+    /// Prints what every setting means, its default, and what a reload does with it, as Markdown.
     Doc,
+    /// Prints every setting that goes for a server started like this, and who says it: a flag, an environment variable, a
+    /// line of the file, or nobody (the default). Secrets are masked.
+    Show(SettingsArgs),
     /// Checks a configuration file.
     Check {
         /// The file.

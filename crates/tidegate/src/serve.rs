@@ -6,18 +6,18 @@ use std::time::Duration;
 use engine::{Signal, on_signals};
 use model::Limits;
 use sd_notify::NotifyState;
-use server::config::load;
-use server::{Config, Server};
+use server::Server;
 use webhooks::Plan;
 
-use crate::args::{Remote, ServeArgs};
+use crate::args::{Remote, ServeArgs, SettingsArgs};
+use crate::config::{bad, sources};
 use crate::log::Log;
 use crate::{Failure, Outcome, feed};
 
 pub(crate) fn serve(args: &ServeArgs) -> Outcome {
     let signals = Signals::watch()?;
     let log = Log::start(&args.log)?;
-    log.finish(start(args, &args.origins, &signals).and_then(wait))
+    log.finish(start(&args.settings, &args.settings.origins, &signals).and_then(wait))
 }
 
 fn wait(server: Server) -> Outcome {
@@ -31,8 +31,9 @@ pub(crate) fn demo(args: &ServeArgs) -> Outcome {
     let signals = Signals::watch()?;
     let log = Log::start(&args.log)?;
     // Who tries it out does so from a page of a development server.
-    let origins: Vec<String> = args.origins.iter().cloned().chain(["loopback".into()]).collect();
-    log.finish(start(args, &origins, &signals).and_then(show))
+    let origins: Vec<String> =
+        args.settings.origins.iter().cloned().chain(["loopback".into()]).collect();
+    log.finish(start(&args.settings, &origins, &signals).and_then(show))
 }
 
 fn show(server: Server) -> Outcome {
@@ -54,7 +55,7 @@ fn show(server: Server) -> Outcome {
 }
 
 fn start(
-    args: &ServeArgs,
+    args: &SettingsArgs,
     origins: &[String],
     signals: &Signals,
 ) -> Result<Server, (Failure, String)> {
@@ -62,13 +63,7 @@ fn start(
     let file =
         args.config.as_deref().map_or("none: defaults".into(), std::path::Path::to_string_lossy);
     tracing::info!(version, commit, config = &*file, process = std::process::id(), "starting");
-    let mut config = match &args.config {
-        Some(file) => load(file).map_err(|error| (Failure::BadConfig, error.to_string()))?,
-        None => Config::default(),
-    };
-    config.listen = args.listen.unwrap_or(config.listen);
-    config.access.origins.extend(origins.iter().cloned());
-    config.engine.shards = args.shards.filter(|count| *count > 0).or(config.engine.shards);
+    let mut config = sources(args, origins).and_then(|it| it.config()).map_err(bad)?;
     let plan = Plan::new(&mut config).map_err(|error| (Failure::BadConfig, error.to_string()))?;
     let server = Server::start(config).map_err(|error| (Failure::Other, error.to_string()))?;
     let webhooks = plan.start(&server).map_err(|error| (Failure::Other, error.to_string()))?;
@@ -82,7 +77,7 @@ fn start(
     };
     // Before a stop can be asked for: a manager is never told "stopping" and then "ready".
     tell_service_manager(NotifyState::Ready);
-    signals.hand_over(Box::new(stop), reload_of(&server, args));
+    signals.hand_over(Box::new(stop), reload_of(&server, args, origins));
     Ok(server)
 }
 
@@ -97,14 +92,18 @@ fn tell_service_manager(state: NotifyState) {
 }
 
 /// What SIGHUP does.
-fn reload_of(server: &Server, args: &ServeArgs) -> Box<dyn Fn() + Send> {
-    let Some(file) = args.config.clone() else {
-        return Box::new(|| tracing::info!("nothing to read anew: the server has no --config"));
-    };
+fn reload_of(server: &Server, args: &SettingsArgs, origins: &[String]) -> Box<dyn Fn() + Send> {
     let reload = server.reloader();
-    Box::new(move || match load(&file) {
-        Ok(config) => reload(&config),
-        Err(error) => tracing::error!("not taken over: {error}"),
+    let (args, origins) = (args.clone(), origins.to_vec());
+    Box::new(move || {
+        let read = sources(&args, &origins);
+        if read.as_ref().is_ok_and(|it| !it.has_files()) {
+            return tracing::info!("nothing to read anew: the server has no --config");
+        }
+        match read.and_then(|it| it.config()) {
+            Ok(config) => reload(&config),
+            Err(error) => tracing::error!("not taken over: {error}"),
+        }
     })
 }
 

@@ -4,8 +4,10 @@ mod parse;
 mod reader;
 mod schema;
 mod sections;
+mod show;
 mod sources;
 mod text;
+mod variables;
 mod webhooks;
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -18,6 +20,7 @@ pub use parse::{ConfigError, load, parse};
 pub use schema::{Reload, settings};
 pub use sources::Sources;
 pub use text::{default_text, reference};
+pub use variables::variable_of;
 pub use webhooks::{WebhookConfig, WebhookSecret};
 
 /// Where to listen, by an address or a name of this machine, and a port. Of a name's addresses one of IPv4 goes first.

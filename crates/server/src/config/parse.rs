@@ -62,6 +62,7 @@ pub fn parse(text: &str, file: &str) -> Result<Config, ConfigError> {
 /// What one source says of a setting.
 #[derive(Clone, Copy)]
 pub(super) struct Said<'a> {
+    pub document: &'a Document,
     pub reader: Reader<'a>,
     pub value: &'a Value<'a>,
     /// Where the key stands.
@@ -95,7 +96,7 @@ pub(super) fn note_file<'a>(
             return Err(reader.error(at, name, unknown(name, &known)));
         };
         if section.is_list() {
-            all.insert(name.into(), Said { reader, value, at });
+            all.insert(name.into(), Said { document, reader, value, at });
             continue;
         }
         let keys = value.get_ref().as_table();
@@ -108,9 +109,25 @@ pub(super) fn note_file<'a>(
                 let known: Vec<&str> = section.keys.iter().map(|known| known.name).collect();
                 return Err(reader.error(at, &path, unknown(key, &known)));
             }
-            all.insert(path, Said { reader, value, at });
+            all.insert(path, Said { document, reader, value, at });
         }
     }
+    Ok(())
+}
+
+/// Notes what a document that is about one setting says of it.
+pub(super) fn note_setting<'a>(
+    document: &'a Document,
+    table: &'a Table<'a>,
+    setting: &str,
+    all: &mut AllSaid<'a>,
+) -> Result<(), ConfigError> {
+    let reader = document.reader();
+    let (_, value) = table
+        .iter()
+        .next()
+        .ok_or_else(|| reader.error(0, setting, "it says nothing; give it a value".into()))?;
+    all.insert(setting.into(), Said { document, reader, value, at: 0 });
     Ok(())
 }
 

@@ -102,6 +102,7 @@ pub(super) struct Row {
     pub value: String,
     pub default: Default,
     pub meaning: Cow<'static, str>,
+    pub is_secret: bool,
     /// The keys of its tables, if it is a list of tables.
     pub rows: Vec<Row>,
 }
@@ -138,6 +139,21 @@ impl<T> Key<T> {
         Self { is_secret: true, ..self }
     }
 
+    /// A value as TOML, to be shown to who wrote another.
+    pub fn example(&self) -> String {
+        match &self.kind {
+            Kind::Texts(..) => "[\"…\", \"…\"]".into(),
+            Kind::Tables(tables) => {
+                let rows = (tables.rows)();
+                let needed = rows.iter().filter(|row| matches!(row.default, Default::Needed(_)));
+                let keys: Vec<String> =
+                    needed.map(|row| format!("{} = {}", row.name, row.default.shown())).collect();
+                format!("[{{{}}}]", keys.join(", "))
+            }
+            _ => self.default.shown().into(),
+        }
+    }
+
     pub fn row(self) -> Row {
         let rows = match &self.kind {
             Kind::Tables(tables) => (tables.rows)(),
@@ -145,7 +161,7 @@ impl<T> Key<T> {
         };
         let Self { name, default, kind, meaning, is_secret, .. } = self;
         let value = if is_secret { format!("{}, secret", kind.words()) } else { kind.words() };
-        Row { name, value, default, meaning, rows }
+        Row { name, value, default, meaning, is_secret, rows }
     }
 }
 
@@ -166,6 +182,11 @@ impl<T> Kind<T> {
             Self::Texts(..) => "list of texts".into(),
             Self::Tables(_) => "list of tables".into(),
         }
+    }
+
+    /// Whether a value is written as it is where there are no quotes, as in an environment variable.
+    pub fn is_text(&self) -> bool {
+        matches!(self, Self::Text(_) | Self::Word(_))
     }
 }
 

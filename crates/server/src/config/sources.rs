@@ -1,33 +1,62 @@
-//! Where settings are said.
+//! Where settings are said: on the command line, in environment variables, in a file. The first of these that says a
+//! setting goes; where none does, the default.
 
 use std::path::Path;
 
-use super::parse::{AllSaid, config_of, note_file, table_of};
+use super::parse::{AllSaid, config_of, note_file, note_setting, table_of};
 use super::reader::Reader;
-use super::{Config, ConfigError, sections};
+use super::schema::Section;
+use super::{Config, ConfigError, sections, show, variables};
 
 /// All that says something of settings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Sources {
+    /// What comes later goes before.
     documents: Vec<Document>,
+    /// Origins that the command line adds to those that are said.
+    origins: Vec<String>,
 }
 
-/// One of them, as TOML.
+/// Something that says settings, as TOML.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     /// As errors say it.
     pub name: String,
     pub text: String,
+    pub form: Form,
+}
+
+/// What a document is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A whole file.
+    File,
+    /// `value = …`, of the setting with this full name.
+    Variable(String),
+    /// The same.
+    Flag(String),
 }
 
 impl Document {
     pub fn reader(&self) -> Reader<'_> {
-        Reader { text: &self.text, name: &self.name, has_lines: true }
+        Reader { text: &self.text, name: &self.name, has_lines: self.form == Form::File }
     }
 
     /// The full name of the one setting that it is about, if it is no file.
     pub fn setting(&self) -> Option<&str> {
-        None
+        match &self.form {
+            Form::File => None,
+            Form::Variable(setting) | Form::Flag(setting) => Some(setting),
+        }
+    }
+
+    /// It, and the line of a byte of it.
+    pub fn place(&self, at: usize) -> String {
+        match self.form {
+            Form::File => format!("{}:{}", self.name, self.reader().line(at)),
+            Form::Variable(_) => format!("environment {}", self.name),
+            Form::Flag(_) => format!("flag {}", self.name),
+        }
     }
 }
 
@@ -49,7 +78,44 @@ impl Sources {
 
     /// The text of a file, which errors call `name`.
     pub fn of_text(text: &str, name: &str) -> Self {
-        Self { documents: vec![Document { name: name.into(), text: text.into() }] }
+        let file = Document { name: name.into(), text: text.into(), form: Form::File };
+        Self { documents: vec![file], origins: Vec::new() }
+    }
+
+    /// The same with environment variables: `TIDEGATE__SECTION__KEY`, and `TIDEGATE__SECTION__KEY__FILE`, which names a
+    /// file that holds the value. Others are none of ours.
+    ///
+    /// # Errors
+    /// There is no such setting, or a value cannot be read.
+    pub fn with_variables(
+        mut self,
+        variables: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+    ) -> Result<Self, ConfigError> {
+        self.documents.extend(variables::documents(variables)?);
+        Ok(self)
+    }
+
+    /// The same with what a flag says of a setting whose value is a text or a number.
+    pub fn with_flag(mut self, flag: &str, setting: &str, value: &toml::Value) -> Self {
+        let form = Form::Flag(setting.into());
+        let text = format!("value = {value}");
+        self.documents.push(Document { name: flag.into(), text, form });
+        self
+    }
+
+    /// The same with origins beside those that `access.origins` says, which are known to be some.
+    pub fn with_origins(mut self, origins: impl Iterator<Item = String>) -> Self {
+        self.origins.extend(origins);
+        self
+    }
+
+    /// Whether any of them is a file, which may say something else later.
+    pub fn has_files(&self) -> bool {
+        self.documents.iter().any(|document| match document.form {
+            Form::File => true,
+            Form::Variable(_) => variables::names_file(&document.name),
+            Form::Flag(_) => false,
+        })
     }
 
     /// What they say together.
@@ -57,12 +123,32 @@ impl Sources {
     /// # Errors
     /// The first thing that is wrong.
     pub fn config(&self) -> Result<Config, ConfigError> {
+        self.read(|_, _, config| config)
+    }
+
+    /// Every setting that goes, and from where, as TOML; secrets are masked.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn show(&self) -> Result<String, ConfigError> {
+        self.read(|all, schema, _| show::text(all, schema, &self.origins))
+    }
+
+    fn read<T>(
+        &self,
+        use_it: impl FnOnce(&AllSaid<'_>, &[Section], Config) -> T,
+    ) -> Result<T, ConfigError> {
         let schema = sections::all();
         let tables = self.documents.iter().map(table_of).collect::<Result<Vec<_>, _>>()?;
         let mut all = AllSaid::new();
         for (document, table) in self.documents.iter().zip(&tables) {
-            note_file(document, table, &schema, &mut all)?;
+            match document.setting() {
+                None => note_file(document, table, &schema, &mut all)?,
+                Some(setting) => note_setting(document, table, setting, &mut all)?,
+            }
         }
-        config_of(&all, &schema)
+        let mut config = config_of(&all, &schema)?;
+        config.access.origins.extend(self.origins.iter().cloned());
+        Ok(use_it(&all, &schema, config))
     }
 }

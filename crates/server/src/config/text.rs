@@ -81,16 +81,38 @@ pub fn reference() -> String {
     text
 }
 
-const INTRODUCTION: &str = "\
-# Configuration
+const INTRODUCTION: &str = r##"# Configuration
 
-One TOML file, given with `tidegate serve --config FILE`. What it does not say keeps its default;
-an unknown key is an error. `tidegate config check FILE` reads a file without starting, `tidegate config
-default` prints a whole one. (This page is `tidegate config doc`; a test keeps it so.)
+Settings come from one TOML file, given with `tidegate serve --config FILE`, from environment variables, and from flags. **Order:** a
+flag goes before a variable, a variable before the file, the file before the default. An unknown key or variable is an error that says
+what was probably meant.
+
+`tidegate config show --config FILE` prints every setting that goes and who says it, secrets masked; give it the flags and the
+environment of the server. `tidegate config check FILE` reads a file without starting, `tidegate config default` prints a whole one. (This
+page is `tidegate config doc`; a test keeps it so.)
+
+## In environment variables
+
+Every setting has a variable: `TIDEGATE__`, section and key in capitals, two underscores between them (Kubernetes sets `TIDEGATE_PORT`
+and others for a service called `tidegate`: those are left alone, as all that does not begin with `TIDEGATE__`).
+
+    TIDEGATE__SERVER__LISTEN=0.0.0.0:8470
+    TIDEGATE__ACCESS__ANONYMOUS=read
+    TIDEGATE__LIMITS__PAYLOAD_BYTES_MAX=65536
+    TIDEGATE__ACCESS__ORIGINS='["https://app.example.com"]'
+    TIDEGATE__TOPICS='[{selector = "prices/#", history_count = 1}, {selector = "#", history_count = 100}]'
+    TIDEGATE__ACCESS__TOKENS__FILE=/run/secrets/tokens
+
+A text is written as it is, without quotes; a list, or a list of tables, is one TOML value, and replaces the whole list of the file. With
+`__FILE` behind it the variable names a file that holds the value, for secrets; a line break at its end does not count, and it is read
+anew by SIGHUP. Variables of the command line's own (`TIDEGATE_SERVER`, `TIDEGATE_TOKEN`, `TIDEGATE_CA`, `TIDEGATE_KEY`, `TIDEGATE_LOG`,
+`TIDEGATE_LOG_FORMAT`) have one underscore.
+
+## What a reload does
 
 The column *reload* says what SIGHUP does with a setting that was changed in the file: *live*, the new value goes from then
 on; *restart*, the old one goes on until the server is started again.
-";
+"##;
 
 /// The keys of a list of tables.
 fn push_list(path: &str, list: &Row, text: &mut String) {
