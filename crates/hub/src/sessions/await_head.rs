@@ -42,12 +42,12 @@ impl Ahead {
 }
 
 /// Up to where a session has a topic, if that is further than this shard does.
-fn ahead_through(
-    topics: &TopicTable,
-    done: &HashMap<TopicIndex, Sequence, RandomState>,
-    topic: TopicIndex,
-) -> Option<Sequence> {
-    let through = *done.get(&topic)?;
+fn ahead_through(topics: &TopicTable, replay: &Replay, topic: TopicIndex) -> Option<Sequence> {
+    // It may be about to be read afresh: the session fell off the recent deliveries while it waited.
+    let through = match is_planted(Fault::SilentBeyondTheHead) {
+        true => replay.done.get(&topic).copied()?,
+        false => replay.through(topic)?,
+    };
     topics.get(topic).is_some_and(|topic| topic.head < through).then_some(through)
 }
 
@@ -55,31 +55,33 @@ impl<E: Encoder> Hub<E> {
     /// Parks a session that has more of one of its topics than this shard; answers whether it did.
     pub(crate) fn park_if_ahead(&mut self, index: SessionIndex) -> bool {
         let Some(replay) = self.sessions.at_mut(index).replay.as_deref_mut() else { return false };
-        let Replay { ahead, done, done_at, .. } = replay;
         let ended = |it: &AheadIn| self.topics.get(it.topic).is_some_and(|at| at.epoch != it.epoch);
-        let is_behind = |it: &AheadIn| ahead_through(&self.topics, done, it.topic).is_none();
         // What this shard has by now it has for good. The session has what was delivered of it meanwhile.
-        while let Some(caught_up) = ahead.pop_if(|it| is_behind(it) && !ended(it)) {
-            let topic = self.topics.get(caught_up.topic);
-            if !is_planted(Fault::StepsInTooEarly) {
-                *done_at = (*done_at).max(topic.map_or(0, |topic| topic.newest_delivery));
+        let last = loop {
+            let Some(&last) = replay.ahead.last() else {
+                replay.is_parked = false;
+                return false;
+            };
+            if ended(&last) || ahead_through(&self.topics, replay, last.topic).is_some() {
+                break last;
             }
-        }
-        let Some(&last) = ahead.last() else {
-            replay.is_parked = false;
-            return false;
+            let topic = self.topics.get(last.topic);
+            if !is_planted(Fault::StepsInTooEarly) {
+                let caught_up_at = topic.map_or(0, |topic| topic.newest_delivery);
+                replay.done_at = replay.done_at.max(caught_up_at);
+            }
+            replay.ahead.pop();
         };
         if ended(&last) {
             // It is looked at before anything more is read.
             replay.is_parked = false;
             return true;
         }
-        let topic = last.topic;
-        let through = done[&topic];
-        if !replay.is_parked {
+        let through = ahead_through(&self.topics, replay, last.topic);
+        if let Some(through) = through.filter(|_| !replay.is_parked) {
             replay.is_parked = true;
             let waiting = Waiting { session: index, through };
-            self.ahead.waiting.entry(topic).or_default().push(waiting);
+            self.ahead.waiting.entry(last.topic).or_default().push(waiting);
         }
         true
     }
@@ -112,7 +114,8 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Has a session begin anew in topics of which it has more than was ever given in an epoch that ended meanwhile. The
-    /// numbering that passes its position is that of another epoch: it has nothing of that.
+    /// numbering that passes its position is that of another epoch: it has nothing of that. Where its position was given it
+    /// goes on from there, once it is told of the epoch: the delivery that says so may be before what it has.
     pub(crate) fn begin_anew_in_ended_epochs(&mut self, index: SessionIndex) {
         let count = self.renewal.count();
         let replay = self.sessions.get_mut(index).and_then(|known| known.replay.as_deref_mut());
@@ -122,7 +125,7 @@ impl<E: Encoder> Hub<E> {
         replay.renewals_seen = count;
         let mut ahead = std::mem::take(&mut replay.ahead);
         self.note_work(ahead.len());
-        let mut anew = Vec::new();
+        let (mut anew, mut renewed) = (Vec::new(), Vec::new());
         let replay = self.sessions.at(index).replay.as_deref().expect("it has one");
         ahead.retain_mut(|AheadIn { topic, epoch }| {
             let (Some(known), Some(through)) = (self.topics.get(*topic), replay.through(*topic))
@@ -132,9 +135,15 @@ impl<E: Encoder> Hub<E> {
             // At its home nobody is ahead but of what is held back.
             let is_given =
                 self.is_home_of(&known.name) || self.renewal.was_given(*topic, *epoch, through);
-            if known.epoch != *epoch && !is_given {
+            if known.epoch == *epoch {
+                return true;
+            }
+            if !is_given {
                 anew.push(self.begun_anew(*topic, known));
                 return false;
+            }
+            if !is_planted(Fault::EpochUntold) {
+                renewed.push(ReplayTopic::going_on(*topic, through, *epoch));
             }
             *epoch = known.epoch;
             true
@@ -145,6 +154,7 @@ impl<E: Encoder> Hub<E> {
             replay.done.remove(&wanted.topic);
             replay.add_one(wanted);
         }
+        renewed.into_iter().for_each(|wanted| replay.add_one(wanted));
     }
 
     /// A topic of which nothing that a session has counts any more.
@@ -195,7 +205,7 @@ impl<E: Encoder> Hub<E> {
         let rest = replay.ahead.get(*asked..).unwrap_or_default();
         let count = rest.len().min(*steps);
         let find = |AheadIn { topic, .. }: &AheadIn| {
-            Some((*topic, ahead_through(&self.topics, &replay.done, *topic)?))
+            Some((*topic, ahead_through(&self.topics, replay, *topic)?))
         };
         let found: Vec<(TopicIndex, Sequence)> = rest[..count].iter().filter_map(find).collect();
         let is_done = count == rest.len();
@@ -245,9 +255,10 @@ impl<E: Encoder> Hub<E> {
             self.begin_anew_in_ended_epochs(session);
             let replay = self.sessions.get_mut(session).and_then(|it| it.replay.as_deref_mut());
             if let (Some(replay), Some((newest, anew))) = (replay, anew)
-                && replay.done.get(&index).is_some_and(|through| *through > newest)
+                && ahead_through(&self.topics, replay, index).is_some_and(|it| it > newest)
             {
                 beyond = Some(session);
+                replay.done.remove(&index);
                 replay.add_one(anew);
             }
             self.unpark(session);

@@ -456,20 +456,8 @@ impl<E: Encoder> Hub<E> {
                     if let CatchUpStep::Rewind { topic, after, .. } = mark.step {
                         let replay = session.replay.get_or_insert_default();
                         let after = replay.done.get(&topic).map_or(after, |done| after.max(*done));
-                        let (gap, reason, announce) = (None, GapReason::Lagged, Announce::No);
-                        let recovered = None;
-                        let conflates_after = after;
                         let epoch = epoch_known.unwrap_or(EpochIndex::NONE);
-                        replay.add_one(ReplayTopic {
-                            topic,
-                            after,
-                            conflates_after,
-                            gap,
-                            reason,
-                            announce,
-                            epoch,
-                            recovered,
-                        });
+                        replay.add_one(ReplayTopic::going_on(topic, after, epoch));
                     }
                     if let Some(replay) = &mut session.replay {
                         replay.has_skipped_ahead = false;

@@ -222,16 +222,7 @@ impl<E: Encoder> Hub<E> {
                 let newest = topic.history.as_deref().and_then(History::newest);
                 bytes += newest.filter(|newest| newest.sequence() == topic.head)?.payload().len();
                 let after = publication.sequence().back(1);
-                let wanted = ReplayTopic {
-                    topic: delivery.topic,
-                    after,
-                    conflates_after: after,
-                    gap: None,
-                    reason: GapReason::Lagged,
-                    announce: Announce::No,
-                    epoch: topic.epoch,
-                    recovered: None,
-                };
+                let wanted = ReplayTopic::going_on(delivery.topic, after, topic.epoch);
                 waiting.push((lag.priority, wanted));
             }
         }

@@ -127,6 +127,22 @@ pub(crate) struct ReplayTopic {
     pub recovered: Option<bool>,
 }
 
+impl ReplayTopic {
+    /// A topic that a session reads on from `after`, where nothing is to be told first but the end of `epoch`, if that ended.
+    pub(crate) fn going_on(topic: TopicIndex, after: Sequence, epoch: EpochIndex) -> Self {
+        Self {
+            topic,
+            after,
+            conflates_after: after,
+            gap: None,
+            reason: GapReason::Lagged,
+            announce: Announce::No,
+            epoch,
+            recovered: None,
+        }
+    }
+}
+
 /// Whether a session still has to be told a topic's name and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Announce {

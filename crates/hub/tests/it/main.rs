@@ -1,5 +1,6 @@
 //! The hub from outside: whole nodes of several shards against what each session must see.
 
+mod await_head;
 mod bounds;
 mod histories;
 mod node;
