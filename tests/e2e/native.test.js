@@ -9,7 +9,7 @@ import { program, publish, startServer, until } from "./server.js";
 
 // A command that does not end is ended, or the run would last for ever.
 const runs = promisify(execFile);
-const run = (file, options) => runs(file, options, { timeout: 30_000 });
+const run = (file, options) => runs(file, options, { timeout: 60_000 });
 let server;
 before(async () => {
   server = await startServer({ config: "[engine]\nshards = 2\n" });
@@ -56,8 +56,10 @@ for (const protocols of [[], ["tidegate.v1.json"], ["chat", "tidegate.v1.json"]]
   });
 }
 
-test("a slow reader gets everything or an announced gap", async () => {
+test("a slow reader gets everything or an announced gap", async (t) => {
   const { socket, heard, say } = await connect();
+  // What a test that failed leaves open would be counted by the next one.
+  t.after(() => socket.terminate());
   say({ id: 1, type: "subscribe", topic: "slow/reader" });
   await until(() => heard.length === 1);
   socket.pause();
@@ -66,19 +68,20 @@ test("a slow reader gets everything or an announced gap", async () => {
   socket.resume();
   await until(() => heard.at(-1).sequence === 400);
   let last = 0;
-  for (const record of heard.slice(1)) {
+  // Between them it may be told that it lags.
+  for (const record of heard.slice(1).filter(({ type }) => type !== "lag")) {
     if (record.type === "gap") last = record.to;
     else assert.equal(record.sequence, last + 1);
     last = record.sequence ?? last;
   }
   assert.equal(last, 400);
-  socket.close();
 });
 
-test("many connections that come and go leave nothing behind", async () => {
+test("many connections that come and go leave nothing behind", async (t) => {
   const sessions = () => gauge("tidegate_sessions");
   await until(async () => (await sessions()) === 0); // those of the tests before, which are still closing
   const peers = await Promise.all(Array.from({ length: 100 }, () => connect()));
+  t.after(() => peers.forEach(({ socket }) => socket.terminate()));
   peers.forEach(({ say }, index) => say({ type: "subscribe", topics: [`come/${index}`, "go/#"] }));
   await until(async () => (await sessions()) === 100);
   peers.forEach(({ socket }) => socket.terminate());

@@ -109,7 +109,7 @@ function publishTo(to, topics, everyMs = 25) {
     for (let n = 1; !isOver; n += 1) {
       const publications = topics.map((topic) => ({ topic, data: { n, text: "x".repeat(n % 200) }, key: `${topic}-${n}` }));
       const body = JSON.stringify({ publications });
-      const answer = await until(() => isOver || fetch(`${to.http}/v1/publish`, { method: "POST", body }).catch(() => null), 30_000);
+      const answer = await until(() => isOver || fetch(`${to.http}/v1/publish`, { method: "POST", body }).catch(() => null), 60_000);
       if (answer === true) return;
       const { results } = await answer.json();
       for (const result of results) assert.ok(result.sequence, JSON.stringify(result));
@@ -150,7 +150,7 @@ const ENOUGH = 60;
 const toldCount = (page) => page.evaluate(() => globalThis.reader.told.length);
 
 /** It is told `more` than now. */
-async function goesOn(page, more = 20, patience = 30_000) {
+async function goesOn(page, more = 20, patience = 60_000) {
   const first = await toldCount(page);
   await until(async () => (await toldCount(page)) >= first + more, patience).catch(async (error) => {
     throw new Error(`${error.message}\n${JSON.stringify((await glance(page)).states)}`);
@@ -167,7 +167,7 @@ async function hasAll(page, kept) {
 }
 
 /** What the page was told, compared with what the server keeps; what it has not got after `patience` is lacking. */
-async function check(page, from, selector, isPart, patience = 30_000) {
+async function check(page, from, selector, isPart, patience = 60_000) {
   const kept = await keptBy(from.http, selector);
   await until(() => hasAll(page, kept), patience).catch(() => {});
   const { told: all, ...others } = await seen(page);
@@ -203,7 +203,7 @@ async function begin(t, { reader = "the ladder", between, port, over, context, f
     assert.deepEqual(checked.errors, []);
     return checked;
   };
-  await until(async () => (await glance(page)).transport === over, 30_000).catch(async () => {
+  await until(async () => (await glance(page)).transport === over, 60_000).catch(async () => {
     const { transports, states } = await glance(page);
     assert.fail(`it does not come to ${over}: ${transports}; ${states.join("; ")}`);
   });
@@ -242,7 +242,15 @@ async function cableTo(t, port, options) {
 
 const only = (transport, times) => ({ options: { transports: [transport], ...times }, over: transport });
 
-describe("proxies", { concurrency: 5 }, () => {
+// Each of these mostly waits. For the table alone they are run one after the other: `SUITES_AT_ONCE=1`.
+describe("beside each other", { concurrency: Number(process.env.SUITES_AT_ONCE ?? 4) }, () => {
+  describe("proxies", { concurrency: 5 }, proxies);
+  describe("clients that we did not write", { concurrency: 4 }, clientsOfOthers);
+  describe("a server that is killed under its pages", killed);
+  describe("the check turns red", { concurrency: 4 }, redChecks);
+});
+
+function proxies() {
   test("nothing in the way: WebSocket", async (t) => {
     const { transports } = await runClean(t, { between: "nothing", port: server.port, over: "websocket" });
     assert.deepEqual(transports, ["websocket"]);
@@ -280,7 +288,7 @@ describe("proxies", { concurrency: 5 }, () => {
 
   test("a proxy that cuts what has stood long enough: it stays with WebSocket", async (t) => {
     const cable = await cableTo(t, server.port, { cutAfterMs: 6_000 });
-    const fault = () => until(() => cable.cutCount >= 2, 30_000);
+    const fault = () => until(() => cable.cutCount >= 2, 60_000);
     const { transports } = await runClean(t, { between: "a proxy that cuts after 6 s", what: "2 cuts", fault, port: cable.port, over: "websocket" });
     assert.deepEqual(transports, ["websocket"]);
   });
@@ -288,11 +296,11 @@ describe("proxies", { concurrency: 5 }, () => {
   for (const [name, target, over] of [["nginx that buffers", () => nginxBuffering, "poll"], ["nginx, a bare `proxy_pass`", () => nginx, "sse"]]) {
     test(`${name}, and every connection is cut`, async (t) => {
       const cable = await cableTo(t, target().port, { cutAfterMs: 2_000 });
-      const fault = () => until(() => cable.cutCount >= 6, 30_000);
+      const fault = () => until(() => cable.cutCount >= 6, 60_000);
       await runClean(t, { between: `${name}, and a cut after 2 s`, what: "6 cuts or more", fault, port: cable.port, over });
     });
   }
-});
+}
 
 // How long the page is without its network, or stands still.
 const AWAY_MS = 3_000;
@@ -367,12 +375,12 @@ async function setState(readings, state) {
   }));
 }
 
-/** That a page which was frozen went on soon after that. */
+/** That a page which was frozen went on by itself, and not because an answer was given up (`answerMs`). */
 function assertWentOn({ thawedMs }) {
-  assert.ok(thawedMs > 0 && thawedMs < 5_000, `it went on after ${thawedMs} ms`);
+  assert.ok(thawedMs > 0 && thawedMs < 10_000, `it went on after ${thawedMs} ms`);
 }
 
-// Alone, because only one tab is before the others. Chromium gives nothing more of an answer that had just begun when the page was
+// Not beside the tabs above, because only one tab is before the others. Chromium gives nothing more of an answer that had just begun when the page was
 // frozen. It takes some freezes to meet one: of 100, about 7.
 describe("pages that are frozen again and again", () => {
   test("behind another tab: poll", async (t) => {
@@ -399,7 +407,7 @@ describe("pages that are frozen again and again", () => {
 
 const reconnects = (count) => (page) => until(async () => (await glance(page)).openCount > count, 60_000);
 
-describe("clients that we did not write", { concurrency: 4 }, () => {
+function clientsOfOthers() {
   test("EventSource in Chromium resumes by its last id", async (t) => {
     const cable = await cableTo(t, server.port, { cutAfterMs: 2_000 });
     await runClean(t, {
@@ -422,7 +430,7 @@ describe("clients that we did not write", { concurrency: 4 }, () => {
     note("npm eventsource, node", "a proxy that cuts after 2 s", "3 cuts or more", { ...reading, ...checked });
     assertClean({ ...reading, ...checked });
   });
-});
+}
 
 /** Reads with npm's `eventsource` until it was cut three times; what it was told, compared. */
 async function readInNode(t, port) {
@@ -446,14 +454,14 @@ async function readInNode(t, port) {
   source.addEventListener("subscribed", ({ data }) => ({ epoch } = JSON.parse(data).topics[0]));
   source.onmessage = ({ data }) => hear({ ...JSON.parse(data), epoch });
   source.addEventListener("gap", ({ data }) => hear(JSON.parse(data)));
-  await until(() => reading.openCount > 3, 60_000);
+  await until(() => reading.openCount > 3 && reading.told.length >= ENOUGH, 60_000);
   await publisher.stop();
   const kept = await keptBy(server.http, topic);
-  await until(() => reading.told.at(-1)?.sequence === kept.get(topic).head, 30_000).catch(() => {});
+  await until(() => reading.told.at(-1)?.sequence === kept.get(topic).head, 60_000).catch(() => {});
   return { reading, checked: { faults: compare(reading.told, kept), gaps: gapsOf(reading.told) } };
 }
 
-describe("a server that is killed under its pages", () => {
+function killed() {
   test("kept topics lose nothing, those in memory tell that they began anew", async (t) => {
     const own = await startServer({ config: config() });
     t.after(() => own.kill());
@@ -489,7 +497,7 @@ describe("a server that is killed under its pages", () => {
     assert.ok(faults.holes > 0, "a poll that comes back without its positions has holes");
     checkAcknowledged(publisher.acknowledged, await keptBy(own.http, kept.selector));
   });
-});
+}
 
 /** Everything that was acknowledged is kept where it was said to be. */
 function checkAcknowledged(acknowledged, kept) {
@@ -505,7 +513,7 @@ function checkAcknowledged(acknowledged, kept) {
 }
 
 // The check is worth something only if it can fail.
-describe("the check turns red", { concurrency: 4 }, () => {
+function redChecks() {
   const value = { sequence: 3, data: "c" };
   const publications = [{ sequence: 1, data: "a" }, { sequence: 2, data: "b" }, value];
   const kept = new Map([["t", { epoch: "e", head: 3, value, publications }]]);
@@ -532,7 +540,7 @@ describe("the check turns red", { concurrency: 4 }, () => {
   for (const transport of ["websocket", "sse"]) {
     test(`a client that comes back without its positions: ${transport}`, async (t) => {
       const cable = await cableTo(t, server.port, { cutAfterMs: 2_000 });
-      const fault = () => until(() => cable.cutCount >= 2, 30_000);
+      const fault = () => until(() => cable.cutCount >= 2, 60_000);
       const { faults } = await run(t, { port: cable.port, ...only(transport), fault, forgets: true });
       assert.ok(faults.holes > 0, JSON.stringify(faults));
     });
@@ -555,4 +563,4 @@ describe("the check turns red", { concurrency: 4 }, () => {
     const { faults } = await run(t, { via: "EventSource", over: "EventSource", port: cable.port, fault: reconnects(1), isNoted: false });
     assert.ok(faults.repeats > 0, JSON.stringify(faults));
   });
-});
+}

@@ -58,7 +58,7 @@ export async function startServer({ verb = "serve", config = "" } = {}) {
 }
 
 // Asks again and again until the answer is true; fails after `patience` milliseconds.
-export async function until(isTrue, patience = 15_000) {
+export async function until(isTrue, patience = 60_000) {
   const end = Date.now() + patience;
   while (Date.now() < end) {
     const found = await isTrue();

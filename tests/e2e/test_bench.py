@@ -35,6 +35,7 @@ def bench(scenario, *options):
     return report["result"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", STREAMS)
 def test_every_message_is_counted(scenario):
     result = bench(scenario, *STREAMS[scenario])
@@ -47,12 +48,14 @@ def test_every_message_is_counted(scenario):
     assert 0 < measured <= checks["delivered"]
 
 
+@pytest.mark.long
 def test_deliveries_are_publications_times_readers():
     result = bench("throughput-ramp", "--clients", "7", "--topics", "5")
     # Every client reads every topic, from the first publication on.
     assert result["checks"]["delivered"] == 7 * result["published"]
 
 
+@pytest.mark.long
 def test_durable_publications_survive_the_kill_in_the_run():
     for scenario, topics in [("durable-publish", 10), ("durable-restart", 200)]:
         result = bench(scenario, "--topics", str(topics))
@@ -63,6 +66,7 @@ def test_durable_publications_survive_the_kill_in_the_run():
         assert result["disk_floor"]["after"]["batches_of_256"]["records_per_second"] > 0
 
 
+@pytest.mark.long
 def test_idle_sessions_and_round_trips():
     result = bench("idle-memory", "--clients", "500")
     assert result["sessions_at_server"] == 500
@@ -72,6 +76,7 @@ def test_idle_sessions_and_round_trips():
     assert result["10_bytes"]["request_us"]["count"] > 0
 
 
+@pytest.mark.long
 def test_devices_answer_applications():
     result = bench("device-rpc", "--clients", "50")
     assert (result["devices"], result["lost"]) == (50, 0), result
@@ -82,6 +87,7 @@ def test_devices_answer_applications():
     assert statistics["latency_ms"]["count"] == statistics["answers"] > 0, statistics
 
 
+@pytest.mark.long
 def test_a_report_and_a_comparison_are_written(tmp_path):
     for _ in range(2):
         command = [PROGRAM, "bench", "fastest-million", "--clients", "20", "--duration", "1"]
@@ -100,6 +106,7 @@ def test_a_report_and_a_comparison_are_written(tmp_path):
     assert "server CPU" in compared.stdout, compared.stdout
 
 
+@pytest.mark.long
 def test_without_a_scenario_it_measures_against_the_floor_and_keeps_the_token_to_itself():
     command = [PROGRAM, "bench", "--clients", "20", "--duration", "1", "--json"]
     env = {**os.environ, "TIDEGATE_TOKEN": "hidden"}
@@ -116,6 +123,7 @@ def test_a_target_that_is_not_there_is_a_clear_error():
     assert "is the server running" in done.stderr, done.stderr
 
 
+@pytest.mark.long
 def test_every_way_to_send_less_ends_with_what_the_server_has():
     result = bench("reductions", "--clients", "3")
     ways = {(row["feed"], row["way"]): row for row in result["reductions"]}
@@ -125,6 +133,7 @@ def test_every_way_to_send_less_ends_with_what_the_server_has():
     assert ways["scores", "deltas, VCDIFF"]["bytes_per_client_and_second"] < raw / 5
 
 
+@pytest.mark.long
 def test_a_large_publication_arrives_in_pieces_and_whole():
     result = bench("large-among-small", "--clients", "3")
     assert all(phase["latency_ms"]["count"] > 0 for phase in result["phases"])

@@ -18,7 +18,7 @@ import pytest
 from server import PROGRAM, Server, free_port
 
 ROOT = pathlib.Path(__file__).parents[2]
-SECONDS = 20
+SECONDS = 60
 
 
 @pytest.fixture
@@ -115,6 +115,7 @@ def test_a_command_ends_with_the_program_that_handles_requests(server, tmp_path,
     wait_until("nothing of it runs any more", lambda: not runs(mark))
 
 
+@pytest.mark.long
 def test_devices_do_not_try_a_dead_server_for_ever(tmp_path):
     command = [PROGRAM, "devices", "simulate", "--server", f"http://127.0.0.1:{free_port()}"]
     process = subprocess.run([*command, "--count", "100", "--application", "a", "--key", "k"], capture_output=True, timeout=60)

@@ -53,7 +53,7 @@ def device_c(tmp_path_factory):
 # The application's side.
 
 
-def ask(server, device, payload, timeout_ms=5000):
+def ask(server, device, payload, timeout_ms=60_000):
     path = f"/v1/devices/{device}/send?application=meters&timeout_ms={timeout_ms}"
     return call(server, "POST", path, content=payload)
 
@@ -241,22 +241,25 @@ def asking(server, name, payload, **options):
         yield pool.submit(ask, server, name, payload, **options)
 
 
+@pytest.mark.long
 def test_a_device_that_is_stopped_misses_its_heartbeats(server):
-    """Its socket stays open: only the silence tells."""
+    """Its socket stays open: only the silence tells, by which another device has gone that says nothing from the beginning."""
     path = "/v1/devices/attach?application=meters&device=d&framing=lines&heartbeat_ms=1000"
     ticks = f"while echo H; do sleep 0.3; done | curl -sN -X POST -T - -H 'Authorization: Bearer {DEVICE_KEY}'"
     command = ["bash", "-c", f"{ticks} --noproxy '*' 'http://127.0.0.1:{server.port}{path}'"]
-    with Reader(server, "devices/meters/d/presence") as reader:
+    with Reader(server, "devices/meters/+/presence") as reader:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
         try:
             assert reader.presence_of("d") == "attached"
-            time.sleep(4)
+            with Device(server, "silent", "&heartbeat_ms=1000"):
+                while reader.presence_of("silent") != "detached":
+                    pass
             assert attached(server) == {"d"}, "its heartbeats are heard"
             os.killpg(process.pid, signal.SIGSTOP)
             stopped_at = time.monotonic()
-            with asking(server, "d", "x", timeout_ms=9000) as answer:
+            with asking(server, "d", "x") as answer:
                 assert reader.presence_of("d") == "detached"
-            assert 1.2 < time.monotonic() - stopped_at < 6
+            assert time.monotonic() - stopped_at > 1.2
             assert code_of(answer.result()) == (502, 4109)
             assert code_of(ask(server, "d", "x")) == (410, 4111)
             os.killpg(process.pid, signal.SIGCONT)
@@ -270,15 +273,17 @@ def test_an_attachment_that_comes_byte_by_byte_is_refused_in_time(tmp_path):
     server = Server(CONFIG + "[limits]\nrequest_ms = 2000\n", tmp_path).start()
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=0.1) as link:
-            begun_at, answer = time.monotonic(), b""
-            for byte in attach_head("slow").encode() * 10:
+            begun_at, answer, head = time.monotonic(), b"", attach_head("slow" * 50).encode()
+            for byte in head:
                 with contextlib.suppress(OSError):
                     link.sendall(bytes([byte]))
                 with contextlib.suppress(TimeoutError):
                     answer = link.recv(1000)
                     break
+            else:
+                raise AssertionError("it may take as long as it likes")
             assert answer.startswith(b"HTTP/1.1 408") and b'"code":4211' in answer, answer
-            assert 1.5 < time.monotonic() - begun_at < 5
+            assert time.monotonic() - begun_at > 1.5
         assert attached(server) == set()
     finally:
         server.kill()
@@ -372,6 +377,7 @@ def test_a_command_is_a_device(server, tmp_path):
         device.end()
 
 
+@pytest.mark.long
 def test_a_device_finds_the_longest_silence_that_gets_through(server, tmp_path):
     with in_thread(ForgetfulProxy, server.port) as network:
         url = f"http://127.0.0.1:{network.port}"

@@ -64,7 +64,7 @@ def test_a_full_disk_refuses_with_a_code_and_loses_nothing_acknowledged(tmp_path
 
 def publish_until_refused(port, name, text, outcome):
     """Publishes batches to one topic over one connection until a publication is refused."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     acknowledged = 0
     try:
         for number in range(1_000):

@@ -4,6 +4,7 @@ None of these clients was written for Tidegate: what they need of the server is 
 """
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import urllib.parse
 import httpx
 import pytest
 from httpx_sse import connect_sse
-from server import Server, free_port
+from server import Server, free_port, until
 from websockets.sync.client import connect
 
 CONFIG = """
@@ -38,20 +39,19 @@ selector = "many/#"
 history_count = 1000
 [limits]
 poll_ms = 700
-poll_silence_ms = 1500
+poll_silence_ms = 60000
 stream_keep_alive_ms = 300
 """
 
 # Long after anything should have arrived, and shorter than any test may hang.
-SECONDS = 10
-# What is published must be at its reader by then, whatever stands between.
-PROMPT_SECONDS = 1.5
+SECONDS = 60
 
 
 # A poll is answered after this time at the latest, also when there is nothing to tell.
 POLL_SECONDS = 0.7
 # So long that what is published on a busy machine still finds the poll waiting.
-PATIENT = {"poll_ms = 700": "poll_ms = 10000", "poll_silence_ms = 1500": "poll_silence_ms = 20000"}
+PATIENT = {"poll_ms = 700": "poll_ms = 60000"}
+IMPATIENT = {"poll_silence_ms = 60000": "poll_silence_ms = 500"}
 
 
 @pytest.fixture
@@ -251,11 +251,15 @@ def test_a_reader_of_a_durable_topic_misses_nothing_over_kills(server):
 
     def kill_and_restart():
         for _ in range(3):
-            time.sleep(0.3)
+            go_on()
             server.kill()
             server.start()
-        time.sleep(0.2)
+        go_on()
         is_over.set()
+
+    def go_on():
+        enough = len(acknowledged) + 40
+        until(lambda: len(acknowledged) >= enough, "nothing is acknowledged")
 
     threads = [threading.Thread(target=work, daemon=True) for work in (publish_on, kill_and_restart)]
     for thread in threads:
@@ -343,10 +347,9 @@ def test_curl_reads_what_is_published_as_it_is_published(server, path, version):
         assert any(line.startswith("cache-control:") and "no-transform" in line for line in head)
         reader.line("event: subscribed" if path == "/v1/sse" else '{"type":"subscribed"')
         for number in range(20):
+            # The next one is published when this one has come: whoever holds it back holds it for ever.
             publish(server, "kept/a", number)
-            published_at = time.monotonic()
             assert f'"data":{number}' in reader.line(start)
-            assert time.monotonic() - published_at < PROMPT_SECONDS
 
 
 def test_each_way_is_given_signs_of_life(server):
@@ -368,7 +371,7 @@ def test_commands_in_the_body_and_in_requests_of_their_own(server):
         url = url_of(server, "/v1/commands?session=" + welcome["key"])
         status, _, answer = curl("--data", json.dumps(commands), url)
         assert (status, json.loads(answer)) == (202, {"accepted": 2})
-        told = [json.loads(reader.line("")) for _ in range(3)]
+        told = [json.loads("{" + reader.line("{")) for _ in range(3)]
         assert {event["type"] for event in told} == {"published", "publication", "pong"}
 
 
@@ -376,10 +379,7 @@ def test_commands_for_a_session_that_ended(server):
     with Curl(url_of(server, "/v1/stream?topic=kept/a")) as reader:
         key = json.loads(reader.line(""))["key"]
     url, body = url_of(server, "/v1/commands?session=" + key), '{"type":"ping"}'
-    deadline = time.monotonic() + SECONDS
-    while (answer := curl("--data", body, url))[0] == 202:
-        assert time.monotonic() < deadline, "the session outlives its connection"
-        time.sleep(0.05)
+    answer = until(lambda: (told := curl("--data", body, url))[0] != 202 and told, "the session outlives its connection")
     assert answer[0] == 404 and json.loads(answer[2])["code"] == 4002
 
 
@@ -405,7 +405,7 @@ def test_a_lost_answer_to_a_poll_is_given_again(server, version):
     assert curl(*version, f"{url}{batch}")[2] == first[2]
     assert curl(*version, f"{url}{batch}")[2] == first[2]
     later = lines_of(curl(*version, f"{url}{told[-1]['batch']}")[2])
-    assert [event["data"] for event in later[:-1]] == [3]
+    assert [event["data"] for event in later[:-1] if event["type"] == "publication"] == [3]
     assert later[-1]["batch"] == told[-1]["batch"] + 1
 
 
@@ -414,26 +414,27 @@ def test_a_poll_does_not_wait_for_ever(server):
     asked_at = time.monotonic()
     told = lines_of(curl(url_of(server, f"/v1/poll?session={key}&batch={batch}"))[2])
     assert [event["type"] for event in told] == ["polled"]
-    assert POLL_SECONDS - 0.2 < time.monotonic() - asked_at < POLL_SECONDS + SECONDS / 2
+    assert time.monotonic() - asked_at > POLL_SECONDS - 0.2
 
 
 @pytest.mark.parametrize("server", [PATIENT], indirect=True, ids=["patient"])
 def test_a_poll_waits_for_something_to_tell(server):
     key, batch = open_poll(server)
+    accepted = server.metric("tidegate_connections_accepted_total")
     with Curl(url_of(server, f"/v1/poll?session={key}&batch={batch}")) as reader:
-        time.sleep(0.2)
+        # Each look is a connection, too.
+        looks = itertools.count(1)
+        until(lambda: server.metric("tidegate_connections_accepted_total") - accepted > next(looks), "no poll comes")
         publish(server, "kept/a", 1)
-        published_at = time.monotonic()
         assert '"data":1' in reader.line('{"type":"publication"')
-        assert time.monotonic() - published_at < SECONDS / 2
         reader.line('{"type":"polled"')
 
 
+@pytest.mark.parametrize("server", [IMPATIENT], indirect=True, ids=["impatient"])
 def test_who_does_not_poll_is_gone(server):
     key, batch = open_poll(server)
     url = url_of(server, f"/v1/poll?session={key}&batch={batch}")
-    assert curl(url)[0] == 200
-    time.sleep(1.5 + PROMPT_SECONDS)
+    until(lambda: server.metric("tidegate_sessions") == 0, "the session outlives its polls")
     for attempt in (curl(url), curl("--data", '{"type":"ping"}', url_of(server, f"/v1/commands?session={key}"))):
         assert attempt[0] == 404 and json.loads(attempt[2])["code"] == 4002
 
@@ -594,12 +595,13 @@ def front(server, tmp_path):
     program = shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin")
     process = subprocess.Popen([program, "-p", folder, "-c", folder / "nginx.conf"], stderr=subprocess.PIPE)
     try:
-        for _ in range(100):
-            with contextlib.suppress(httpx.HTTPError):
-                httpx.get(url_of(front, "/health"), trust_env=False)
-                break
+
+        def answers():
             assert process.poll() is None, process.stderr.read()
-            time.sleep(0.05)
+            with contextlib.suppress(httpx.HTTPError):
+                return httpx.get(url_of(front, "/health"), trust_env=False, timeout=SECONDS).status_code == 200
+
+        until(answers, "nginx does not listen")
         yield front
     finally:
         process.kill()
@@ -613,10 +615,9 @@ def test_nginx_passes_streams_on_as_they_come(server, front, path):
     with Curl(url_of(front, f"{path}?topic=kept/a")) as reader:
         reader.line("event: subscribed" if path == "/v1/sse" else '{"type":"subscribed"')
         for number in range(10):
+            # The next one is published when this one has come: whoever holds it back holds it for ever.
             publish(server, "kept/a", number)
-            published_at = time.monotonic()
             assert f'"data":{number}' in reader.line(start)
-            assert time.monotonic() - published_at < PROMPT_SECONDS
 
 
 def test_nginx_passes_a_resume_on(server, front):
@@ -635,11 +636,8 @@ def test_nginx_passes_polls_and_commands_on(server, front):
     told = lines_of(curl(url_of(front, f"/v1/poll?session={key}&batch={batch}"))[2])
     assert told[0] == {"type": "pong", "id": 1}
     with Curl(url_of(front, f"/v1/poll?session={key}&batch={told[-1]['batch']}")) as reader:
-        time.sleep(0.2)
         publish(server, "kept/a", 1)
-        published_at = time.monotonic()
         assert '"data":1' in reader.line('{"type":"publication"')
-        assert time.monotonic() - published_at < PROMPT_SECONDS
 
 
 def test_nginx_passes_web_sockets_on(server, front):
@@ -648,14 +646,11 @@ def test_nginx_passes_web_sockets_on(server, front):
         assert json.loads(peer.recv(timeout=SECONDS))["type"] == "subscribed"
         for number in range(10):
             publish(server, "kept/a", number)
-            assert json.loads(peer.recv(timeout=PROMPT_SECONDS))["data"] == number
+            assert json.loads(peer.recv(timeout=SECONDS))["data"] == number
 
 
 def test_a_reader_behind_nginx_that_goes_away_ends_its_session(server, front):
     with Curl(url_of(front, "/v1/stream?topic=kept/a")) as reader:
         key = json.loads(reader.line(""))["key"]
     url = url_of(server, "/v1/commands?session=" + key)
-    deadline = time.monotonic() + SECONDS
-    while curl("--data", '{"type":"ping"}', url)[0] == 202:
-        assert time.monotonic() < deadline, "the session outlives its reader"
-        time.sleep(0.1)
+    until(lambda: curl("--data", '{"type":"ping"}', url)[0] != 202, "the session outlives its reader")

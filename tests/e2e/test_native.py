@@ -26,7 +26,7 @@ def publish(server, body):
 
 
 def hear(peer):
-    return json.loads(peer.recv(timeout=10))
+    return json.loads(peer.recv(timeout=60))
 
 
 def test_curl_publishes_and_gets(server):
@@ -112,7 +112,7 @@ def test_binary_by_hand(server):
 
         def hear_until(count):
             while len(heard) < count:
-                heard.extend(records(peer.recv(timeout=10)))
+                heard.extend(records(peer.recv(timeout=60)))
 
         peer.send(control({"type": "hello", "batch": True}) + control({"id": 2, "type": "subscribe", "topic": "bin/a"}))
         hear_until(2)

@@ -35,7 +35,7 @@ def is_let_in(server, origin):
 
 
 def ask(server, path, **fields):
-    return httpx.get(f"http://127.0.0.1:{server.port}{path}", headers=fields, timeout=30)
+    return httpx.get(f"http://127.0.0.1:{server.port}{path}", headers=fields, timeout=60)
 
 
 def test_a_refused_page_is_told_once_with_the_line_that_lets_it_in(start):
@@ -82,8 +82,8 @@ def test_a_demo_lets_pages_of_this_machine_in_and_no_others(start):
 
 @pytest.mark.parametrize(("origin", "cure"), [("localhost:5173", VITE), (f"{VITE}/", VITE), ("https://A.example:443", "https://a.example")])
 def test_what_no_browser_says_is_wrong_usage(origin, cure, tmp_path):
-    done = subprocess.run([PROGRAM, "serve", "--origin", origin], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([PROGRAM, "serve", "--origin", origin], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and re.search(f'write (such as )?"{cure}"', done.stderr), done
     (tmp_path / "t.toml").write_text(f'[access]\norigins = ["{origin}"]\n')
-    checked = subprocess.run([PROGRAM, "config", "check", tmp_path / "t.toml"], capture_output=True, text=True, timeout=30)
+    checked = subprocess.run([PROGRAM, "config", "check", tmp_path / "t.toml"], capture_output=True, text=True, timeout=60)
     assert checked.returncode == 5 and "t.toml:2" in checked.stderr and cure in checked.stderr, checked

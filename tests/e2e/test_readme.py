@@ -21,6 +21,7 @@ def demo():
         yield server.port
 
 
+@pytest.mark.long
 def test_the_tour_can_be_typed(demo):
     folder = str(pathlib.Path(PROGRAM).parent)
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "TIDEGATE_SERVER": f"ws://127.0.0.1:{demo}"}

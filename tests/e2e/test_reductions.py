@@ -66,19 +66,19 @@ def server(tmp_path):
 def publish(server, topic, data):
     body = json.dumps({"topic": topic, "data": data}).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{server.port}/v1/publish", body)
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)["sequence"]
 
 
 def publish_many(server, publications):
     body = json.dumps({"publications": [{"topic": t, "data": d} for t, d in publications]}).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{server.port}/v1/publish", body)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert all("sequence" in result for result in json.load(answer)["results"])
 
 
 def counter(server, name):
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.split()[1]) for line in lines if line.startswith(f"tidegate_{name}{{"))
 
@@ -101,7 +101,7 @@ class Client:
     async def say(self, **command):
         await self.socket.send(json.dumps(command))
 
-    async def hear(self, timeout=5):
+    async def hear(self, timeout=60):
         return json.loads(await asyncio.wait_for(self.socket.recv(), timeout))
 
     async def subscribe(self, topic, **options):
@@ -249,7 +249,7 @@ def slow_socket(server, *commands):
     return raw
 
 
-def read_events(raw, until, timeout=10):
+def read_events(raw, until, timeout=60):
     """The events that come, up to the first for which `until` is true."""
     raw.settimeout(timeout)
     stream = raw.makefile("rb")
@@ -378,7 +378,7 @@ def test_memory_is_shed_in_the_declared_order(tmp_path):
         assert used < budget * 1.15, f"{used} bytes in use"
         assert counter(server, "shed_bytes_total") > 200_000_000
         assert "shedding histories" in server.errors()
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v1/topics/a/0", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v1/topics/a/0", timeout=60) as answer:
             assert json.load(answer)["data"] == fill, "the value stays"
         slow.close()
     finally:

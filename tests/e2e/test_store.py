@@ -24,7 +24,7 @@ def publish(server, **publication):
     request = urllib.request.Request(
         f"http://127.0.0.1:{server.port}/v1/publish", body, {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
@@ -137,7 +137,7 @@ def put_back(snapshot, data):
 
 def hear(socket, kind):
     while True:
-        event = json.loads(socket.recv(timeout=30))
+        event = json.loads(socket.recv(timeout=60))
         if event["type"] == kind:
             return event
 

@@ -125,7 +125,7 @@ def publish(server, topic, *payloads):
 
 
 def metric(server, name, webhook="erp"):
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     found = re.search(rf'^tidegate_webhook_{name}{{webhook="{webhook}"}} (\d+)$', text, re.MULTILINE)
     return int(found[1])
@@ -292,6 +292,7 @@ def test_an_endpoint_that_is_gone_is_left_alone_until_a_restart(tmp_path):
             endpoint.wait(("jobs/a", 1), ("jobs/a", 2), ("jobs/b", 1))
 
 
+@pytest.mark.long
 def test_after_a_kill_nothing_is_lost(tmp_path):
     """Killed at any moment, again and again, while publications are delivered, and some fail."""
     count = 300

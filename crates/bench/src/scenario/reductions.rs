@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -128,11 +128,9 @@ fn measure(context: &Context<'_>, feed: &str, selector: &str, way: &Way) -> Resu
     let (after, used) = (look(), Cpu::of(&target.processes).since(cpu));
     let each = began.elapsed().as_secs_f64() * context.clients as f64;
     let late = publisher.end()?;
-    // What is held back comes in this time; of what is throttled, each topic's newest.
-    let rest = if way.rates == Rates::default() { 2 } else { 8 };
-    std::thread::sleep(Duration::from_secs(rest));
-    let values = reader.end()?;
-    let differences = differences(address, feed, way, &values)?;
+    let differences =
+        await_equality(&reader, || differences(address, feed, way, &reader.values()))?;
+    reader.end()?;
     drain.end()?;
     Ok(json!({
         "feed": feed,
@@ -143,6 +141,24 @@ fn measure(context: &Context<'_>, feed: &str, selector: &str, way: &Way) -> Resu
         "differences_at_the_end": differences,
         "publisher_late_ms_max": late.as_secs_f64() * 1e3,
     }))
+}
+
+/// Waits until nothing differs any more, for what is held back and throttled still comes: what differs at the end.
+fn await_equality(
+    reader: &Reader,
+    count: impl Fn() -> Result<usize, String>,
+) -> Result<usize, String> {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    // What was published last is under way to the server still.
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    loop {
+        let differences = count()?;
+        if differences == 0 || reader.thread.is_finished() || began.elapsed() > PATIENCE {
+            return Ok(differences);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// What a client says.
@@ -171,7 +187,8 @@ type Values = BTreeMap<String, Value>;
 /// A client of the SDK that reads along.
 struct Reader {
     is_ending: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Values, String>>,
+    values: Arc<Mutex<Values>>,
+    thread: JoinHandle<Result<(), String>>,
 }
 
 impl Reader {
@@ -188,27 +205,33 @@ impl Reader {
             options: way.options.clone(),
         });
         let is_ending = Arc::new(AtomicBool::new(false));
-        let ends = Arc::clone(&is_ending);
+        let values = Arc::new(Mutex::new(Values::new()));
+        let (ends, kept) = (Arc::clone(&is_ending), Arc::clone(&values));
         let thread = std::thread::spawn(move || {
-            let mut values = Values::new();
             while !ends.load(Ordering::Relaxed) {
                 match client.next(Instant::now() + Duration::from_millis(50)) {
                     Some(Update::Message { message, .. }) => {
                         let value = serde_json::from_slice(&message.payload)
                             .map_err(|error| format!("what came is no JSON: {error}"))?;
-                        values.insert(message.topic.as_str().to_owned(), value);
+                        let topic = message.topic.as_str().to_owned();
+                        kept.lock().expect("no holder panics").insert(topic, value);
                     }
                     Some(Update::Ended { refusal, .. }) => return Err(refusal.to_string()),
                     Some(Update::Disconnected { why, .. }) => return Err(why),
                     _ => {}
                 }
             }
-            Ok(values)
+            Ok(())
         });
-        Ok(Self { is_ending, thread })
+        Ok(Self { is_ending, values, thread })
     }
 
-    fn end(self) -> Result<Values, String> {
+    /// What it has so far.
+    fn values(&self) -> Values {
+        self.values.lock().expect("no holder panics").clone()
+    }
+
+    fn end(self) -> Result<(), String> {
         self.is_ending.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| "the reader panicked".to_owned())?
     }
