@@ -13,7 +13,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 
 use crate::io::{Io, IoCounters, IoEvent, Received, Sent, Socket};
 use crate::mailbox::Waker;
@@ -43,6 +43,8 @@ pub struct EpollIo {
     is_listener_ready: bool,
     accepting_again_at: Option<Instant>,
     sockets: Vec<Option<OwnedFd>>,
+    /// Descriptors that stay open so that their numbers are not given again.
+    retired: Vec<OwnedFd>,
     open_count: usize,
     ready: Vec<Event>,
     events: VecDeque<IoEvent>,
@@ -87,6 +89,7 @@ impl EpollIo {
             is_listener_ready: false,
             accepting_again_at: None,
             sockets: Vec::new(),
+            retired: Vec::new(),
             open_count: 0,
             ready: Vec::with_capacity(EVENTS_MAX),
             events: VecDeque::new(),
@@ -215,6 +218,14 @@ impl EpollIo {
         }
     }
 
+    fn take_out(&mut self, socket: Socket) -> Option<OwnedFd> {
+        let descriptor = self.sockets.get_mut(socket.0 as usize)?.take()?;
+        self.open_count -= 1;
+        self.counters.closes += 1;
+        self.accepting_again_at = None;
+        Some(descriptor)
+    }
+
     fn socket(&self, socket: Socket) -> Option<&OwnedFd> {
         self.sockets.get(socket.0 as usize)?.as_ref()
     }
@@ -295,12 +306,15 @@ impl Io for EpollIo {
     }
 
     fn close(&mut self, socket: Socket) {
-        let Some(slot) = self.sockets.get_mut(socket.0 as usize) else { return };
-        if slot.take().is_some() {
-            self.open_count -= 1;
-            self.counters.closes += 1;
-            self.accepting_again_at = None;
-        }
+        drop(self.take_out(socket));
+    }
+
+    fn retire(&mut self, socket: Socket) {
+        let Some(descriptor) = self.take_out(socket) else { return };
+        // What fails here leaves a socket that nobody looks at.
+        let _ = epoll::delete(&self.epoll, &descriptor);
+        let _ = rustix::net::shutdown(&descriptor, Shutdown::Both);
+        self.retired.push(descriptor);
     }
 
     fn counters(&self) -> IoCounters {

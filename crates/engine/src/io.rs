@@ -101,6 +101,9 @@ pub trait Io {
     /// Closes the socket. Bytes already taken by `send` still go out.
     fn close(&mut self, socket: Socket);
 
+    /// Closes the socket, and keeps its number from being given again.
+    fn retire(&mut self, socket: Socket);
+
     /// What was counted so far.
     fn counters(&self) -> IoCounters;
 }

@@ -148,6 +148,29 @@ fn beyond_the_limit_connections_wait_without_spinning() {
 }
 
 #[test]
+fn a_number_that_is_retired_is_not_given_again() {
+    // In a table of its own no other test takes a number in between.
+    let thread = std::thread::spawn(|| {
+        private_descriptor_table(3).expect("close_range works");
+        let options = EpollOptions { accepts_per_turn_max: 2, ..EpollOptions::default() };
+        let (mut io, address) = start(options);
+        // All connect before the first is accepted: from then on only accepting takes numbers.
+        let mut clients = [(); 4].map(|()| TcpStream::connect(address).expect("it listens"));
+        let accept_two = |io: &mut EpollIo| [(); 2].map(|()| await_event(io, accepted));
+        let [one, other] = accept_two(&mut io);
+        io.retire(one);
+        assert_eq!(clients[0].read(&mut [0]).expect("an orderly end"), 0, "it is closed");
+        io.close(other);
+        let given = accept_two(&mut io);
+        assert!(given.contains(&other), "what is closed is used again: {given:?}");
+        assert_eq!(io.connections(), 2);
+        (one, given)
+    });
+    let (retired, given) = thread.join().expect("it ends");
+    assert!(!given.contains(&retired), "{given:?}");
+}
+
+#[test]
 fn threads_with_tables_of_their_own_use_the_same_numbers_and_wake_each_other() {
     let wakers: Vec<Waker> = (0..2).map(|_| Waker::new().expect("a descriptor")).collect();
     let first_closed = wakers.iter().filter_map(Waker::number).max().expect("two") + 1;

@@ -6,17 +6,13 @@ use std::sync::Arc;
 
 use model::planted::{Fault, is_planted};
 
-use crate::tables::index::ShardIndex;
+use crate::tables::connections::ShardConnection;
 
 /// Where a device is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DevicePlace {
-    /// The shard that holds its connection.
-    pub shard: ShardIndex,
-    /// The connection there.
-    pub link: u32,
-    /// Which connection of that number.
-    pub serial: u32,
+    /// Its connection.
+    pub connection: ShardConnection,
     /// Which attachment of the name there: a session may attach, detach and attach again while others take the name
     /// from it, and what is said of one attachment says nothing of the next.
     pub attachment: u32,
@@ -95,9 +91,12 @@ impl Devices {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::connections::ConnectionId;
+    use crate::tables::index::ShardIndex;
 
     fn place(link: u32) -> DevicePlace {
-        DevicePlace { shard: ShardIndex(0), link, serial: link, attachment: 0 }
+        let id = ConnectionId::for_test(link);
+        DevicePlace { connection: ShardConnection { shard: ShardIndex(0), id }, attachment: 0 }
     }
 
     #[test]

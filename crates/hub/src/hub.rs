@@ -26,6 +26,7 @@ use crate::sessions::await_head::Ahead;
 use crate::sessions::session::{Membership, Session, SessionTable};
 use crate::sessions::store_pages::PageWanted;
 use crate::sessions::throttle::Throttle;
+use crate::tables::connections::ConnectionId;
 use crate::tables::index::{AudienceIndex, SessionIndex, ShardIndex, TopicIndex, home_shard};
 use crate::topics::delivery::{RecentDeliveries, What};
 use crate::topics::history::History;
@@ -178,8 +179,8 @@ pub struct Hub<E: Encoder> {
     pub(crate) closing: VecDeque<(SessionIndex, Refusal)>,
     /// How often a topic had another reader, or one less.
     pub(crate) readers_changed: u64,
-    /// Links of sessions that were granted a subscription since somebody asked.
-    pub(crate) granted: VecDeque<u32>,
+    /// Connections of sessions that were granted a subscription since somebody asked.
+    pub(crate) granted: VecDeque<ConnectionId>,
     pub(crate) pages: VecDeque<PageWanted>,
     /// How many pages were asked for.
     pub(crate) pages_asked: u64,
@@ -257,26 +258,27 @@ impl<E: Encoder> Hub<E> {
         self.work.set(self.work.get() + steps as u64);
     }
 
-    /// Opens a session whose connection the caller names `link`.
-    pub fn open_session(&mut self, link: u32, encoding: EncodingIndex) -> SessionIndex {
+    /// Opens a session on a connection.
+    pub fn open_session(&mut self, link: ConnectionId, encoding: EncodingIndex) -> SessionIndex {
         self.sessions.insert(Session {
             link,
             encoding,
             is_blocked: false,
             is_queued: false,
             is_told_lagging: false,
+            is_throttled: false,
+            rests: false,
             memberships: Default::default(),
             outgoing: None,
             replay: None,
-            throttle: None,
         })
     }
 
     /// Bounds how much a session is sent.
     pub fn set_rates(&mut self, session: SessionIndex, rates: Rates, now: Moment) {
         let throttle = Throttle::new(rates, now.elapsed);
+        self.sessions.set_throttle(session, throttle);
         let known = self.sessions.at_mut(session);
-        known.throttle = throttle.map(Box::new);
         if !known.is_blocked {
             // It may have been resting.
             self.stalled.remove(&session);
@@ -389,7 +391,7 @@ impl<E: Encoder> Hub<E> {
         let Some(known) = self.sessions.get_mut(session) else { return };
         if known.is_blocked {
             known.is_blocked = false;
-            if !known.rests() {
+            if !known.rests {
                 self.stalled.remove(&session);
             }
             if known.has_something_to_do() {
@@ -398,8 +400,8 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The link of the next session that must be closed, and why.
-    pub fn poll_closing(&mut self) -> Option<(u32, Refusal)> {
+    /// The connection of the next session that must be closed, and why.
+    pub fn poll_closing(&mut self) -> Option<(ConnectionId, Refusal)> {
         loop {
             let (session, refusal) = self.closing.pop_front()?;
             if let Some(known) = self.sessions.get(session) {
@@ -408,8 +410,8 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The link of the next session that was granted what it subscribed to: it may wait for topics no more.
-    pub fn poll_granted(&mut self) -> Option<u32> {
+    /// The connection of the next session that was granted what it subscribed to: it may wait for topics no more.
+    pub fn poll_granted(&mut self) -> Option<ConnectionId> {
         self.granted.pop_front()
     }
 

@@ -33,6 +33,7 @@ pub use sending::payloads::Payloads;
 pub use sessions::lag::{SessionLook, SlowSession};
 pub use sessions::store_pages::{PageTicket, PageWanted};
 pub use tables::chunks::Chunks;
+pub use tables::connections::{Closed, ConnectionId, Connections, ShardConnection};
 pub use tables::index::{SessionIndex, ShardIndex, home_shard, home_shard_of};
 pub use topics::selector_tree::SelectorTree;
 pub use topics::topic::Lateness;

@@ -1,8 +1,8 @@
 //! Requests whose answer comes from the shard of the session that they are about.
 
 use access::Network;
-use engine::{Io, Socket};
-use hub::ShardIndex;
+use engine::Io;
+use hub::{ConnectionId, ShardConnection};
 use model::Refusal;
 use protocol::http::{BodyLen, RequestHead, encode_response_head, refusal_body, refusal_fields};
 
@@ -12,12 +12,8 @@ use crate::shard::Shard;
 /// The connection that a request came on.
 #[derive(Clone, Debug)]
 pub struct Asker {
-    /// The shard that holds it.
-    pub shard: ShardIndex,
-    /// Its number there.
-    pub socket: Socket,
-    /// Which connection of that number.
-    pub serial: u32,
+    /// Its name.
+    pub connection: ShardConnection,
     /// Whether it may serve another request.
     pub keep_alive: bool,
     /// Whether the request was a HEAD: then the answer has no body.
@@ -36,12 +32,12 @@ pub(crate) fn origin_fields(origin: Option<&str>) -> Vec<(&str, &str)> {
 
 impl<I: Io> Shard<I> {
     /// Who asked, if the connection is still there.
-    pub(crate) fn asker(&mut self, socket: Socket, head: &RequestHead) -> Option<Asker> {
-        let (shard, keep_alive) = (self.index, head.keep_alive());
-        let serial = self.connection(socket)?.serial;
+    pub(crate) fn asker(&mut self, link: ConnectionId, head: &RequestHead) -> Option<Asker> {
+        self.open_connection(link)?;
+        let (connection, keep_alive) = (self.name_of(link), head.keep_alive());
         let (is_head, origin) = (head.is_head(), head.field("origin").map(Into::into));
-        let network = self.network_of(socket, head);
-        Some(Asker { shard, socket, serial, keep_alive, is_head, network, origin })
+        let network = self.network_of(link, head);
+        Some(Asker { connection, keep_alive, is_head, network, origin })
     }
 
     /// Answers a request with a whole body.
@@ -57,7 +53,7 @@ impl<I: Io> Shard<I> {
         body: &[u8],
         refusal: Option<&Refusal>,
     ) {
-        let Asker { shard, socket, serial, keep_alive, is_head, origin, .. } = asker;
+        let Asker { connection, keep_alive, is_head, origin, .. } = asker;
         let mut fields = origin_fields(origin.as_deref());
         fields.push(("cache-control", "no-store"));
         fields.extend(more);
@@ -68,11 +64,11 @@ impl<I: Io> Shard<I> {
             bytes.extend_from_slice(body);
         }
         let refusal = refusal.cloned().map(Box::new);
-        let response = Response { socket: socket.0, serial, bytes, is_last: true, refusal };
-        if shard == self.index {
+        let response = Response { link: connection.id, bytes, is_last: true, refusal };
+        if connection.shard == self.index {
             self.handle_response(response);
         } else {
-            self.mail_to(shard, ShardMail::Response(response));
+            self.mail_to(connection.shard, ShardMail::Response(response));
         }
     }
 

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use engine::{Io, Socket};
-use hub::SessionIndex;
+use engine::Io;
+use hub::{ConnectionId, SessionIndex};
 use model::{RandomState, Selector, Subscribe};
 
 use crate::connection::{Connection, Native, State};
@@ -21,21 +21,21 @@ const COMMANDS_IN_A_ROW: usize = 1_024;
 /// Bytes that the answers to subscriptions may have while their topics are asked for, of each connection that waits for
 /// some. It is beside the connections, since few ever wait.
 #[derive(Debug, Default)]
-pub(crate) struct Subscribing(HashMap<Socket, u32, RandomState>);
+pub(crate) struct Subscribing(HashMap<ConnectionId, u32, RandomState>);
 
 impl Subscribing {
-    fn of(&self, socket: Socket) -> usize {
-        self.0.get(&socket).map_or(0, |bytes| *bytes as usize)
+    fn of(&self, link: ConnectionId) -> usize {
+        self.0.get(&link).map_or(0, |bytes| *bytes as usize)
     }
 
-    fn add(&mut self, socket: Socket, bytes: usize) {
-        let known = self.0.entry(socket).or_default();
+    fn add(&mut self, link: ConnectionId, bytes: usize) {
+        let known = self.0.entry(link).or_default();
         *known = known.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
     /// Forgets a connection. The table of many that waited is given back with the last of them.
-    pub(crate) fn forget(&mut self, socket: Socket) {
-        if self.0.remove(&socket).is_some() && self.0.is_empty() {
+    pub(crate) fn forget(&mut self, link: ConnectionId) {
+        if self.0.remove(&link).is_some() && self.0.is_empty() {
             self.0 = HashMap::default();
         }
     }
@@ -54,16 +54,16 @@ impl<I: Io> Shard<I> {
     }
 
     /// How many bytes of answers a connection has room for.
-    pub(crate) fn room_of(&self, socket: Socket) -> usize {
-        let open = self.open_connection(socket);
-        open.map_or(self.config.limits.answers_bytes_max, |open| self.room_on(socket, open))
+    pub(crate) fn room_of(&self, link: ConnectionId) -> usize {
+        let open = self.open_connection(link);
+        open.map_or(self.config.limits.answers_bytes_max, |open| self.room_on(link, open))
     }
 
-    fn room_on(&self, socket: Socket, connection: &Connection) -> usize {
+    fn room_on(&self, link: ConnectionId, connection: &Connection) -> usize {
         let bytes_max = self.config.limits.answers_bytes_max;
         let room = bytes_max.saturating_sub(self.answers_waiting(&connection.state));
         let Some(native) = connection.state.native() else { return room };
-        match room.checked_sub(self.subscribing.of(socket)) {
+        match room.checked_sub(self.subscribing.of(link)) {
             Some(rest) if rest > 0 => rest,
             _ if self.hub.awaits_topics(native.session) => 0,
             _ => room,
@@ -71,33 +71,33 @@ impl<I: Io> Shard<I> {
     }
 
     /// Whether a connection's answers leave room for another command.
-    pub(crate) fn has_room(&self, socket: Socket) -> bool {
-        let Some(connection) = self.open_connection(socket) else { return true };
+    pub(crate) fn has_room(&self, link: ConnectionId) -> bool {
+        let Some(connection) = self.open_connection(link) else { return true };
         let is_on_time = match &connection.state {
             State::DeviceSocket(open) => open.len() < 2 * self.config.limits.device_requests_max,
             _ => true,
         };
-        is_on_time && self.room_on(socket, connection) > 0
+        is_on_time && self.room_on(link, connection) > 0
     }
 
-    fn native_of(&mut self, socket: Socket, serial: u32) -> Option<&mut Native> {
-        let connection = self.connection(socket).filter(|open| open.serial == serial);
+    fn native_of(&mut self, link: ConnectionId) -> Option<&mut Native> {
+        let connection = self.connection(link);
         connection.and_then(|open| open.state.native_mut())
     }
 
     /// Counts an answer that is under way to a connection.
-    pub(crate) fn reserve(&mut self, socket: Socket, serial: u32, bytes: usize) {
-        if let Some(native) = self.native_of(socket, serial) {
+    pub(crate) fn reserve(&mut self, link: ConnectionId, bytes: usize) {
+        if let Some(native) = self.native_of(link) {
             native.under_way += u32::try_from(bytes).unwrap_or(u32::MAX / 2);
         }
     }
 
     /// Counts it no more: it is here.
-    pub(crate) fn release(&mut self, socket: Socket, serial: u32, bytes: usize) {
-        if let Some(native) = self.native_of(socket, serial) {
+    pub(crate) fn release(&mut self, link: ConnectionId, bytes: usize) {
+        if let Some(native) = self.native_of(link) {
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX / 2);
             native.under_way = native.under_way.saturating_sub(bytes);
-            self.touch(socket);
+            self.touch(link);
         }
     }
 
@@ -115,23 +115,23 @@ impl<I: Io> Shard<I> {
     /// Counts the answer to a subscription if it has to wait for its topics' homes.
     pub(crate) fn reserve_subscription(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         session: SessionIndex,
         bytes: usize,
     ) {
         if self.hub.awaits_topics(session) {
-            self.subscribing.add(socket, bytes);
+            self.subscribing.add(link, bytes);
         }
     }
 
     /// Counts the answers to subscriptions no more once they are here.
-    pub(crate) fn release_subscriptions(&mut self, socket: Socket) {
-        if self.subscribing.of(socket) == 0 {
+    pub(crate) fn release_subscriptions(&mut self, link: ConnectionId) {
+        if self.subscribing.of(link) == 0 {
             return;
         }
-        let native = self.open_connection(socket).and_then(|open| open.state.native());
+        let native = self.open_connection(link).and_then(|open| open.state.native());
         if native.is_some_and(|native| !self.hub.awaits_topics(native.session)) {
-            self.subscribing.forget(socket);
+            self.subscribing.forget(link);
         }
     }
 
@@ -156,43 +156,47 @@ impl<I: Io> Shard<I> {
     }
 
     /// Carries out commands of a session as far as its answers leave room; the rest waits.
-    pub(crate) fn carry_out_or_keep(&mut self, socket: Socket, mut commands: Commands) {
-        if self.inputs.has_received(socket) || !self.carry_out(socket, &mut commands) {
-            self.keep_commands(socket, commands);
+    pub(crate) fn carry_out_or_keep(&mut self, link: ConnectionId, mut commands: Commands) {
+        if self.inputs.has_received(link) || !self.carry_out(link, &mut commands) {
+            self.keep_commands(link, commands);
         }
     }
 
     /// Carries out commands; answers whether none is left.
-    pub(crate) fn carry_out(&mut self, socket: Socket, commands: &mut impl CommandSource) -> bool {
-        self.release_subscriptions(socket);
+    pub(crate) fn carry_out(
+        &mut self,
+        link: ConnectionId,
+        commands: &mut impl CommandSource,
+    ) -> bool {
+        self.release_subscriptions(link);
         for _ in 0..COMMANDS_IN_A_ROW {
             if commands.is_empty() {
                 return true;
             }
-            let native = self.open_connection(socket).and_then(|open| open.state.native());
+            let native = self.open_connection(link).and_then(|open| open.state.native());
             if native.is_none_or(|native| native.is_closing) {
                 return true;
             }
-            if !self.has_room(socket) || self.has_worked_enough() {
+            if !self.has_room(link) || self.has_worked_enough() {
                 return false;
             }
             let Some((command, bytes)) = commands.next(&self.config.limits) else { return true };
             self.note_bytes(bytes);
-            self.handle_command(socket, command);
+            self.handle_command(link, command);
         }
         commands.is_empty()
     }
 
-    pub(crate) fn keep_commands(&mut self, socket: Socket, commands: Commands) {
-        if let Some(waiting) = self.go_on_later(socket) {
+    pub(crate) fn keep_commands(&mut self, link: ConnectionId, commands: Commands) {
+        if let Some(waiting) = self.go_on_later(link) {
             waiting.commands.push_back(commands);
         }
     }
 
     /// Keeps what was received and not decoded.
-    pub(crate) fn keep_bytes(&mut self, socket: Socket, bytes: &[u8]) {
+    pub(crate) fn keep_bytes(&mut self, link: ConnectionId, bytes: &[u8]) {
         if !bytes.is_empty()
-            && let Some(waiting) = self.go_on_later(socket)
+            && let Some(waiting) = self.go_on_later(link)
         {
             waiting.bytes.append(bytes);
         }

@@ -1,10 +1,11 @@
 //! Connections that we are closing: each goes once it took what waits for it, or when its time is up. They are looked at when
 //! something happened to them, not in every turn.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use engine::{Io, Socket};
+use engine::Io;
+use hub::ConnectionId;
 use model::RandomState;
 
 use crate::connection::{Native, State};
@@ -16,32 +17,31 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// The connections that are being closed.
 #[derive(Debug, Default)]
 pub(crate) struct ClosingConnections {
-    /// With their serials.
-    all: HashMap<Socket, u32, RandomState>,
+    all: HashSet<ConnectionId, RandomState>,
     /// When the time of each is up, the earliest first; some of them may be gone.
-    until: VecDeque<(Duration, Socket, u32)>,
+    until: VecDeque<(Duration, ConnectionId)>,
     /// To be looked at in this turn.
-    touched: Vec<Socket>,
+    touched: Vec<ConnectionId>,
 }
 
 impl ClosingConnections {
-    fn add(&mut self, socket: Socket, serial: u32, until: Duration) {
-        self.touched.push(socket);
-        if self.all.insert(socket, serial) != Some(serial) {
-            self.until.push_back((until, socket, serial));
+    fn add(&mut self, link: ConnectionId, until: Duration) {
+        self.touched.push(link);
+        if self.all.insert(link) {
+            self.until.push_back((until, link));
         }
     }
 
     /// Hears that something happened to a connection.
-    pub(crate) fn touch(&mut self, socket: Socket) {
-        if !self.all.is_empty() && self.all.contains_key(&socket) {
-            self.touched.push(socket);
+    pub(crate) fn touch(&mut self, link: ConnectionId) {
+        if !self.all.is_empty() && self.all.contains(&link) {
+            self.touched.push(link);
         }
     }
 
     /// Forgets a connection that is gone.
-    pub(crate) fn forget(&mut self, socket: Socket) {
-        self.all.remove(&socket);
+    pub(crate) fn forget(&mut self, link: ConnectionId) {
+        self.all.remove(&link);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -55,15 +55,15 @@ impl ClosingConnections {
 
     /// When the time of the next one is up.
     pub(crate) fn due_at(&self) -> Option<Duration> {
-        self.until.front().map(|(until, ..)| *until)
+        self.until.front().map(|(until, _)| *until)
     }
 
     /// The next connection whose time is up.
-    fn pop_due(&mut self, now: Duration) -> Option<Socket> {
+    fn pop_due(&mut self, now: Duration) -> Option<ConnectionId> {
         loop {
-            let (_, socket, serial) = self.until.pop_front_if(|(until, ..)| *until <= now)?;
-            if self.all.get(&socket) == Some(&serial) {
-                return Some(socket);
+            let (_, link) = self.until.pop_front_if(|(until, _)| *until <= now)?;
+            if self.all.contains(&link) {
+                return Some(link);
             }
         }
     }
@@ -71,31 +71,31 @@ impl ClosingConnections {
 
 impl<I: Io> Shard<I> {
     /// Lets a connection go once it took what waits for it.
-    pub(crate) fn close_soon(&mut self, socket: Socket) {
+    pub(crate) fn close_soon(&mut self, link: ConnectionId) {
         let until = self.now.elapsed + CLOSE_PATIENCE;
-        if let Some(connection) = self.open_connection(socket) {
-            self.closing.add(socket, connection.serial, until);
+        if self.open_connection(link).is_some() {
+            self.closing.add(link, until);
         }
     }
 
     /// Drops the connections that took what waited for them, and those whose time is up.
     pub(crate) fn finish_closing(&mut self) {
-        for socket in std::mem::take(&mut self.closing.touched) {
+        for link in std::mem::take(&mut self.closing.touched) {
             self.note_work(1);
-            if self.has_taken_all(socket) {
-                self.drop_connection(socket);
+            if self.has_taken_all(link) {
+                self.drop_connection(link);
             }
         }
-        while let Some(socket) = self.closing.pop_due(self.now.elapsed) {
+        while let Some(link) = self.closing.pop_due(self.now.elapsed) {
             self.note_work(1);
-            self.drop_connection(socket);
+            self.drop_connection(link);
         }
     }
 
     /// Whether a connection that is being closed took what waited for it.
-    fn has_taken_all(&self, socket: Socket) -> bool {
-        let Some(connection) = self.open_connection(socket) else { return false };
-        self.closing.all.get(&socket) == Some(&connection.serial)
+    fn has_taken_all(&self, link: ConnectionId) -> bool {
+        let Some(connection) = self.open_connection(link) else { return false };
+        self.closing.all.contains(&link)
             && match &connection.state {
                 State::Native(Native { session, .. }) => self.hub.answers_bytes(*session) == 0,
                 State::Stream(stream) => self.hub.answers_bytes(stream.native.session) == 0,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use access::Counted;
 use admin::AnswerTaker;
-use hub::SessionIndex;
+use engine::{Io, Sent, Socket};
+use hub::{ConnectionId, SessionIndex};
 use model::{Features, Principal};
 use protocol::http::{BodyReader, RequestHead};
 use protocol::native::Framing;
@@ -17,8 +18,6 @@ use crate::devices::{Attached, DeviceSocket};
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Tells connections apart that had the same socket number.
-    pub serial: u32,
     /// When the peer was last heard, in whole seconds; for requests, when they began.
     pub heard_at: u32,
     pub state: State,
@@ -176,6 +175,14 @@ pub(crate) struct Echo {
     pub deflater: Option<Deflater>,
     pub unsent: ByteQueue,
     pub is_closing: bool,
+}
+
+/// Sends on the socket of a connection.
+pub(crate) fn send(io: &mut impl Io, link: ConnectionId, bytes: &[u8]) -> Sent {
+    match link.socket() {
+        Some(socket) => io.send(Socket(socket), bytes),
+        None => Sent::Closed,
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! What WebSocket peers say, and what the hub is asked for it.
 
 use access::check_command;
-use engine::{Io, Sent, Socket};
-use hub::SessionIndex;
+use engine::{Io, Sent};
+use hub::{ConnectionId, SessionIndex};
 use model::{
     Code, Command, CommandId, DeltaKind, Event, Features, Hello, Refusal, SubscribeOptions,
 };
@@ -14,7 +14,7 @@ use protocol::websocket::{
 };
 
 use crate::budget::ANSWER_BYTES;
-use crate::connection::{Connection, Native, State};
+use crate::connection::{self, Connection, Native, State};
 use crate::encoder::Manner;
 use crate::input::Commands;
 use crate::publish::PendingPublish;
@@ -30,33 +30,38 @@ const RETRY_AFTER_MS: u64 = 1_000;
 impl<I: Io> Shard<I> {
     /// Takes bytes from a WebSocket that speaks the native dialect, as far as its answers leave room; answers how
     /// many.
-    pub(crate) fn handle_native(&mut self, socket: Socket, bytes: &mut [u8]) -> usize {
-        let Some(serial) = self.open_connection(socket).map(|open| open.serial) else {
+    pub(crate) fn handle_native(&mut self, link: ConnectionId, bytes: &mut [u8]) -> usize {
+        if self.open_connection(link).is_none() {
             return bytes.len();
-        };
+        }
         // Apart from the shard meanwhile, so that no message has to be copied to be carried out.
-        let mut inbound = self.inbounds.take(socket);
+        let mut inbound = self.inbounds.take(link);
         let len = bytes.len();
         let mut input = Unread::new(bytes);
-        self.release_subscriptions(socket);
+        self.release_subscriptions(link);
         let mut is_heard = false;
         while !is_heard
-            && self.has_room(socket)
-            && !self.inputs.has_received(socket)
+            && self.has_room(link)
+            && !self.inputs.has_received(link)
             && !self.has_worked_enough()
         {
-            let is_last = !self.hear_next(socket, &mut input, &mut inbound);
+            let is_last = !self.hear_next(link, &mut input, &mut inbound);
             is_heard = is_last || input.is_empty() && inbound.is_empty();
         }
-        if self.open_connection(socket).is_some_and(|open| open.serial == serial) {
-            self.inbounds.keep(socket, inbound);
+        if self.open_connection(link).is_some() {
+            self.inbounds.keep(link, inbound);
         }
         if is_heard { len } else { input.taken() }
     }
 
     /// Hears the next message; answers whether there was one.
-    fn hear_next(&mut self, socket: Socket, input: &mut Unread<'_>, inbound: &mut Inbound) -> bool {
-        let connection = self.connections.get_mut(socket.0 as usize);
+    fn hear_next(
+        &mut self,
+        link: ConnectionId,
+        input: &mut Unread<'_>,
+        inbound: &mut Inbound,
+    ) -> bool {
+        let connection = self.connections.get_mut(link);
         let Some(Connection { state: State::Native(native), .. }) = connection else {
             return false;
         };
@@ -68,19 +73,23 @@ impl<I: Io> Shard<I> {
         let mut inflater = is_deflated.then(|| std::mem::take(&mut self.inflater));
         let limits = &self.config.limits;
         let message = inbound.poll_deflated(input, Role::Server, limits, inflater.as_mut());
-        let is_there = self.hear(socket, message);
+        let is_there = self.hear(link, message);
         if let Some(inflater) = inflater {
             self.inflater = inflater;
         }
         is_there
     }
 
-    fn hear(&mut self, socket: Socket, message: Result<Option<Message<'_>>, FrameError>) -> bool {
+    fn hear(
+        &mut self,
+        link: ConnectionId,
+        message: Result<Option<Message<'_>>, FrameError>,
+    ) -> bool {
         let message = match message {
             Ok(Some(message)) => message,
             Ok(None) => return false,
             Err(error) => {
-                self.close_native(socket, &error.refusal(), error.close_code());
+                self.close_native(link, &error.refusal(), error.close_code());
                 return true;
             }
         };
@@ -90,59 +99,58 @@ impl<I: Io> Shard<I> {
             Message::Text(text) => {
                 let decoded = json::decode_command(text, &self.config.limits);
                 let decoded = decoded.map(|(id, command)| (id, command, IsBinary::No));
-                self.handle_command(socket, decoded);
+                self.handle_command(link, decoded);
             }
             Message::Binary(mut records) => {
-                if !self.carry_out(socket, &mut records) {
-                    self.keep_commands(socket, Commands::records(records));
+                if !self.carry_out(link, &mut records) {
+                    self.keep_commands(link, Commands::records(records));
                 }
             }
             Message::Ping(payload) => {
                 let mut pong = Vec::new();
                 encode_pong(payload, &mut pong);
-                self.tell_native(socket, &pong);
+                self.tell_native(link, &pong);
             }
             Message::Pong(_) => {}
             Message::Close(reason) => {
                 // After a close frame nothing may follow. RFC 6455, section 5.5.1.
-                if let Some(session) = self.native(socket).map(|native| native.session) {
+                if let Some(session) = self.native(link).map(|native| native.session) {
                     self.hub.end_reading(session);
                 }
                 let mut close = Vec::new();
                 encode_close(reason.map_or(1000, |(code, _)| code), "", &mut close);
-                self.tell_native(socket, &close);
-                self.end_native(socket);
+                self.tell_native(link, &close);
+                self.end_native(link);
             }
         }
         true
     }
 
-    fn native(&mut self, socket: Socket) -> Option<&mut Native> {
-        self.connection(socket)?.state.native_mut()
+    fn native(&mut self, link: ConnectionId) -> Option<&mut Native> {
+        self.connection(link)?.state.native_mut()
     }
 
-    pub(crate) fn handle_command(&mut self, socket: Socket, command: Decoded) {
-        let Some(native) = self.native(socket) else { return };
+    pub(crate) fn handle_command(&mut self, link: ConnectionId, command: Decoded) {
+        let Some(native) = self.native(link) else { return };
         let (session, principal) = (native.session, native.principal.clone());
         let is_first = !std::mem::replace(&mut native.has_spoken, true);
         let named = native.features;
         self.counters.commands += 1;
         self.note_work(STEPS_OF_A_COMMAND);
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
         let (id, result) = match command {
             Err(Undecoded { id, refusal }) => (id, Err(refusal)),
             Ok((id, command, is_binary)) => (
                 id,
-                check_command(&principal, &command, |draft| self.count_event(socket, draft))
+                check_command(&principal, &command, |draft| self.count_event(link, draft))
                     .and_then(|()| check_features(&command, named, self.config.features))
                     .and_then(|()| self.check_memory_for(&command))
                     .and_then(|()| self.check_mail_for(&command))
                     .and_then(|()| match command {
                         Command::Hello(hello) => {
-                            let greeted = self.handle_hello(socket, id, hello, is_first);
+                            let greeted = self.handle_hello(link, id, hello, is_first);
                             if is_first
                                 && greeted.is_err()
-                                && let Some(native) = self.native(socket)
+                                && let Some(native) = self.native(link)
                             {
                                 // It may greet once more, with another token.
                                 native.has_spoken = false;
@@ -156,50 +164,49 @@ impl<I: Io> Shard<I> {
                             check_filter(&wanted.options).and_then(|()| {
                                 let bytes = self.answer_bytes_of(&wanted);
                                 let change = Change::Subscribe(wanted);
-                                let changed = self.change_subscriptions(socket, id, change);
-                                self.reserve_subscription(socket, session, bytes);
+                                let changed = self.change_subscriptions(link, id, change);
+                                self.reserve_subscription(link, session, bytes);
                                 changed
                             })
                         }
                         Command::Acknowledge(acknowledged) => {
-                            self.reserve(socket, serial, ANSWER_BYTES);
-                            self.acknowledge(socket, &principal, id, acknowledged)
-                                .inspect_err(|_| self.release(socket, serial, ANSWER_BYTES))
+                            self.reserve(link, ANSWER_BYTES);
+                            self.acknowledge(link, &principal, id, acknowledged)
+                                .inspect_err(|_| self.release(link, ANSWER_BYTES))
                         }
                         Command::Unsubscribe(unwanted) => {
                             let change = Change::Unsubscribe(unwanted);
-                            let changed = self.change_subscriptions(socket, id, change);
+                            let changed = self.change_subscriptions(link, id, change);
                             // What is left may have to go through all topics again: nothing comes after that until it did.
                             let bytes_max = self.config.limits.answers_bytes_max;
-                            self.reserve_subscription(socket, session, bytes_max);
+                            self.reserve_subscription(link, session, bytes_max);
                             changed
                         }
                         Command::Publish(publish) => {
                             let reserved = ANSWER_BYTES + publish.draft.topic.as_str().len();
-                            self.reserve(socket, serial, reserved);
-                            let pending =
-                                PendingPublish::Session { socket, serial, id, is_binary, reserved };
+                            self.reserve(link, reserved);
+                            let pending = PendingPublish::Session { link, id, is_binary, reserved };
                             self.publish(publish.draft, pending);
                             Ok(())
                         }
                         Command::History(query) => {
-                            self.ask_history(socket, serial, id, query);
+                            self.ask_history(link, id, query);
                             Ok(())
                         }
                         Command::Handle(handle) => {
-                            self.handle_requests(socket, &principal, id, handle)
+                            self.handle_requests(link, &principal, id, handle)
                         }
-                        Command::Unhandle(unhandle) => self.unhandle_requests(socket, id, unhandle),
-                        Command::Request(request) => self.ask(socket, &principal, id, request),
-                        Command::Respond(respond) => match (self.respond(socket, respond), id) {
+                        Command::Unhandle(unhandle) => self.unhandle_requests(link, id, unhandle),
+                        Command::Request(request) => self.ask(link, &principal, id, request),
+                        Command::Respond(respond) => match (self.respond(link, respond), id) {
                             (Err(refusal), Some(_)) => Err(refusal),
                             // Who did not ask does not hear it.
                             (Err(_), None) | (Ok(()), _) => Ok(()),
                         },
-                        Command::Attach(attach) => self.attach_to_session(socket, id, attach),
-                        Command::Detach(detach) => self.detach_from_session(socket, id, detach),
+                        Command::Attach(attach) => self.attach_to_session(link, id, attach),
+                        Command::Detach(detach) => self.detach_from_session(link, id, detach),
                         Command::Close => {
-                            self.end_session(socket);
+                            self.end_session(link);
                             Ok(())
                         }
                         Command::Ping => {
@@ -210,14 +217,14 @@ impl<I: Io> Shard<I> {
             ),
         };
         if let Err(refusal) = result {
-            self.note_refusal(socket, &refusal);
+            self.note_refusal(link, &refusal);
             self.hub.tell(session, &Event::Refused { id, refusal });
         }
     }
 
     fn handle_hello(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         id: Option<CommandId>,
         hello: Hello,
         is_first: bool,
@@ -227,15 +234,14 @@ impl<I: Io> Shard<I> {
             return Err(Refusal::new(Code::BadCommand, text));
         }
         let principal = match &hello.token {
-            Some(token) => Some(self.principal_of(self.network_on(socket), Some(token))?),
+            Some(token) => Some(self.principal_of(self.network_on(link), Some(token))?),
             None => None,
         };
         let node = self.config.name.clone();
         let limits = &self.config.limits;
         let (payload_bytes_max, message_bytes_max) =
             (limits.payload_bytes_max, limits.message_bytes_max);
-        let Some(connection) = self.connection(socket) else { return Ok(()) };
-        let serial = connection.serial;
+        let Some(connection) = self.connection(link) else { return Ok(()) };
         let Some(native) = connection.state.native_mut() else { return Ok(()) };
         let session = native.session;
         let features = hello.features.unwrap_or(Features::ALL);
@@ -245,7 +251,7 @@ impl<I: Io> Shard<I> {
         }
         let rates = native.principal.rates;
         if let Some(client) = hello.client {
-            self.handling.name(socket.0, &client, self.config.limits.client_bytes_max);
+            self.handling.name(link, &client, self.config.limits.client_bytes_max);
         }
         let mut manner = Manner::of(self.hub.encoding(session));
         let features = features.and(self.config.features);
@@ -253,13 +259,13 @@ impl<I: Io> Shard<I> {
         manner.has_fragments = hello.fragments && features.has(Features::FRAGMENTS);
         self.hub.set_encoding(session, manner.index());
         self.hub.set_rates(session, rates.stricter(hello.rates), self.now);
-        let session_name = self.session_name(serial);
+        let session_name = self.session_name(link);
         let welcome = Event::Welcome {
             id,
             session: session_name,
             node,
             version: VERSION.into(),
-            key: (manner.framing != Framing::WebSocket).then(|| self.session_key(socket, serial)),
+            key: (manner.framing != Framing::WebSocket).then(|| self.session_key(link)),
             payload_bytes_max,
             message_bytes_max,
             features: Some(self.config.features),
@@ -292,23 +298,23 @@ impl<I: Io> Shard<I> {
         self.hub.tell_bytes(session, &message);
     }
 
-    /// The public name of the session on the connection with this serial.
-    pub(crate) fn session_name(&self, serial: u32) -> String {
-        format!("{}-{}-{serial}", self.config.name, self.index.0)
+    /// The public name of the session on a connection: no other session of this process ever has it.
+    pub(crate) fn session_name(&self, link: ConnectionId) -> String {
+        format!("{}-{}-{link}", self.config.name, self.index.0)
     }
 
-    fn tell_native(&mut self, socket: Socket, messages: &[u8]) {
-        if let Some(native) = self.native(socket) {
+    fn tell_native(&mut self, link: ConnectionId, messages: &[u8]) {
+        if let Some(native) = self.native(link) {
             let session = native.session;
             self.hub.tell_bytes(session, messages);
         }
     }
 
     /// Tells a peer why its connection ends, then ends it.
-    pub(crate) fn close_native(&mut self, socket: Socket, refusal: &Refusal, close_code: u16) {
-        let Some(native) = self.native(socket).filter(|native| !native.is_closing) else { return };
+    pub(crate) fn close_native(&mut self, link: ConnectionId, refusal: &Refusal, close_code: u16) {
+        let Some(native) = self.native(link).filter(|native| !native.is_closing) else { return };
         let session = native.session;
-        self.note_refusal(socket, refusal);
+        self.note_refusal(link, refusal);
         let refusal = refusal.clone();
         let mut close = Vec::new();
         match Manner::of(self.hub.encoding(session)).framing {
@@ -323,12 +329,12 @@ impl<I: Io> Shard<I> {
         };
         self.hub.tell(session, &Event::Closing { refusal, retry_after_ms });
         self.hub.tell_bytes(session, &close);
-        self.end_native(socket);
+        self.end_native(link);
     }
 
     /// Ends a session whose client wants no more.
-    fn end_session(&mut self, socket: Socket) {
-        let Some(session) = self.native(socket).map(|native| native.session) else { return };
+    fn end_session(&mut self, link: ConnectionId) {
+        let Some(session) = self.native(link).map(|native| native.session) else { return };
         let mut end = Vec::new();
         match Manner::of(self.hub.encoding(session)).framing {
             Framing::WebSocket => encode_close(1000, "", &mut end),
@@ -336,25 +342,25 @@ impl<I: Io> Shard<I> {
         }
         self.hub.end_reading(session);
         self.hub.tell_bytes(session, &end);
-        self.end_native(socket);
-        if crate::poll::polled_index(socket).is_some() {
-            self.drop_connection(socket);
+        self.end_native(link);
+        if link.socket().is_none() {
+            self.drop_connection(link);
         }
     }
 
-    fn end_native(&mut self, socket: Socket) {
-        if let Some(native) = self.native(socket) {
+    fn end_native(&mut self, link: ConnectionId) {
+        if let Some(native) = self.native(link) {
             native.is_closing = true;
-            self.inputs.wake(socket);
-            self.close_soon(socket);
+            self.inputs.wake(link);
+            self.close_soon(link);
         }
     }
 
     /// Takes bytes from a WebSocket that echoes, as far as what it sent before was taken back; answers how many.
-    pub(crate) fn handle_echo(&mut self, socket: Socket, bytes: &mut [u8]) -> usize {
+    pub(crate) fn handle_echo(&mut self, link: ConnectionId, bytes: &mut [u8]) -> usize {
         let (len, steps_max) = (bytes.len(), self.steps_left());
         let limits = &self.config.limits;
-        let connection = self.connections.get_mut(socket.0 as usize);
+        let connection = self.connections.get_mut(link);
         let Some(Connection { state: State::Echo(echo), .. }) = connection else { return len };
         let mut input = Unread::new(bytes);
         let mut steps = 0;
@@ -389,23 +395,23 @@ impl<I: Io> Shard<I> {
         let peak = &mut self.counters.answers_bytes_peak;
         *peak = (*peak).max(echo.unsent.len() as u64);
         self.note_work(steps);
-        self.send_echo(socket);
+        self.send_echo(link);
         if is_closing {
-            self.close_soon(socket);
+            self.close_soon(link);
         }
         taken
     }
 
-    pub(crate) fn send_echo(&mut self, socket: Socket) {
-        self.touch(socket);
-        let connection = self.connections.get_mut(socket.0 as usize);
+    pub(crate) fn send_echo(&mut self, link: ConnectionId) {
+        self.touch(link);
+        let connection = self.connections.get_mut(link);
         let Some(Connection { state: State::Echo(echo), .. }) = connection else { return };
         if echo.unsent.is_empty() {
             return;
         }
-        match self.io.send(socket, echo.unsent.rest()) {
+        match connection::send(&mut self.io, link, echo.unsent.rest()) {
             Sent::Bytes(taken) => echo.unsent.take(taken),
-            Sent::Closed => self.drop_connection(socket),
+            Sent::Closed => self.drop_connection(link),
         }
     }
 }

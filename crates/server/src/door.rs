@@ -1,45 +1,51 @@
 //! What goes for a client by its address, and for one that presented no token yet.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use access::{Counted, Network};
 use engine::{Io, Socket};
+use hub::ConnectionId;
 use model::{Code, Principal, Refusal};
 use protocol::http::RequestHead;
 
 use crate::connection::{Connection, State};
-use crate::poll::polled_index;
 use crate::shard::Shard;
 
 impl<I: Io> Shard<I> {
     /// Where the counts of a request's client stand.
-    pub(crate) fn network_of(&self, socket: Socket, head: &RequestHead) -> Option<Network> {
+    pub(crate) fn network_of(&self, link: ConnectionId, head: &RequestHead) -> Option<Network> {
         let addresses = &self.access.addresses;
         if addresses.may_be_vouched(&head.fields)
-            && let Some(peer) = self.io.peer_address(socket)
+            && let Some(peer) = self.peer_of(link)
         {
             return addresses.vouched_by(peer, &head.fields);
         }
-        self.network_on(socket)
+        self.network_on(link)
+    }
+
+    /// Where the peer of a connection is, if that can be said.
+    pub(crate) fn peer_of(&self, link: ConnectionId) -> Option<IpAddr> {
+        self.open_connection(link)?;
+        self.io.peer_address(Socket(link.socket()?))
     }
 
     /// Where the counts of the client on a connection stand.
-    pub(crate) fn network_on(&self, socket: Socket) -> Option<Network> {
-        let counted = match polled_index(socket) {
-            None => self.counted.get(socket.0 as usize).copied(),
-            Some(index) => match &self.polled.get(index)?.state {
-                State::Polled(polled) => polled.counted,
-                _ => None,
-            },
+    pub(crate) fn network_on(&self, link: ConnectionId) -> Option<Network> {
+        let counted = match (&self.open_connection(link)?.state, link.socket()) {
+            (State::Polled(polled), _) => polled.counted,
+            (_, Some(socket)) => self.counted.get(socket as usize).copied(),
+            (_, None) => None,
         };
         counted.map(|counted| self.access.addresses.of_counted(counted))
     }
 
     /// A connection is gone: it is counted no more.
-    pub(crate) fn end_counted(&mut self, socket: Socket, connection: &Connection) {
-        let counted = match &connection.state {
-            State::Polled(polled) => polled.counted,
-            _ => self.counted.take(socket.0 as usize),
+    pub(crate) fn end_counted(&mut self, link: ConnectionId, connection: &Connection) {
+        let counted = match (&connection.state, link.socket()) {
+            (State::Polled(polled), _) => polled.counted,
+            (_, Some(socket)) => self.counted.take(socket as usize),
+            (_, None) => None,
         };
         if let Some(counted) = counted {
             self.access.addresses.disconnect(counted);
@@ -50,8 +56,8 @@ impl<I: Io> Shard<I> {
     ///
     /// # Errors
     /// It asks too often.
-    pub(crate) fn check_rate(&self, socket: Socket, head: &RequestHead) -> Result<(), Refusal> {
-        match self.network_of(socket, head) {
+    pub(crate) fn check_rate(&self, link: ConnectionId, head: &RequestHead) -> Result<(), Refusal> {
+        match self.network_of(link, head) {
             Some(network) => {
                 self.access.addresses.request(network, self.now.unix_ms, &self.config.limits)
             }
@@ -74,14 +80,14 @@ impl<I: Io> Shard<I> {
     /// The client has as many connections as it may.
     pub(crate) fn count_connection(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         network: Option<Network>,
     ) -> Result<(), Refusal> {
-        if self.network_on(socket).is_some() {
+        if self.network_on(link).is_some() {
             return Ok(());
         }
-        if let Some(counted) = self.count(network)? {
-            self.counted.put(socket.0 as usize, counted);
+        if let (Some(counted), Some(socket)) = (self.count(network)?, link.socket()) {
+            self.counted.put(socket as usize, counted);
         }
         Ok(())
     }
@@ -118,28 +124,26 @@ impl<I: Io> Shard<I> {
     }
 
     /// Notes that a WebSocket has to present a token soon, if it has to.
-    pub(crate) fn expect_token(&mut self, socket: Socket, principal: &Principal) {
+    pub(crate) fn expect_token(&mut self, link: ConnectionId, principal: &Principal) {
         if !principal.is_nobody {
             return;
         }
         let until = self.now.elapsed + self.config.limits.authenticate_ms;
-        if let Some(serial) = self.connection(socket).map(|open| open.serial) {
-            self.unauthenticated.push_back((socket, serial, until));
-        }
+        self.unauthenticated.push_back((link, until));
     }
 
     /// Closes the WebSockets that presented no token in time.
     pub(crate) fn close_unauthenticated(&mut self) {
-        while let Some((socket, serial, _)) =
+        while let Some((link, _)) =
             self.unauthenticated.pop_front_if(|(.., until)| *until <= self.now.elapsed)
         {
-            let connection = self.open_connection(socket).filter(|open| open.serial == serial);
+            let connection = self.open_connection(link);
             let native = connection.and_then(|open| open.state.native());
             if native.is_some_and(|native| native.principal.is_nobody) {
                 let text = "closing: no token was presented within authenticate_ms, and access.anonymous is \
                             \"none\"; present one in `Authorization: Bearer` or in `hello`";
                 let refusal = Refusal::new(Code::NotAuthenticated, text);
-                self.close_native(socket, &refusal, refusal.code.number());
+                self.close_native(link, &refusal, refusal.code.number());
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Reading what is kept: from the hub's memory while that reaches back, from the store otherwise.
 
 use backbone::{PAGE_BYTES, PageEnd, ReadWanted, Ticket};
-use engine::{Io, Socket};
-use hub::{PageTicket, PageWanted, ShardIndex, home_shard};
+use engine::Io;
+use hub::{ConnectionId, PageTicket, PageWanted, ShardConnection, ShardIndex, home_shard};
 use model::{
     AckLevel, Code, CommandId, Event, HistoryPage, HistoryQuery, HistoryStart, Position,
     Publication, Refusal, Sequence, TopicName,
@@ -28,12 +28,8 @@ pub enum HistoryAsker {
     Api(oneshot::Sender<Result<HistoryPage, Refusal>>),
     /// A session's command.
     Session {
-        /// The shard that holds the session's connection.
-        shard: ShardIndex,
-        /// The connection.
-        socket: Socket,
-        /// Which connection of that number.
-        serial: u32,
+        /// The session's connection.
+        connection: ShardConnection,
         /// The command.
         id: Option<CommandId>,
         /// The topic asked for.
@@ -47,15 +43,14 @@ impl<I: Io> Shard<I> {
     /// Takes a session's wish for a page of a history to the topic's home.
     pub(crate) fn ask_history(
         &mut self,
-        socket: Socket,
-        serial: u32,
+        link: ConnectionId,
         id: Option<CommandId>,
         query: HistoryQuery,
     ) {
-        let (shard, topic) = (self.index, query.topic.clone());
-        let reserved = self.room_of(socket);
-        self.reserve(socket, serial, reserved);
-        let asker = HistoryAsker::Session { shard, socket, serial, id, topic, reserved };
+        let (connection, topic) = (self.name_of(link), query.topic.clone());
+        let reserved = self.room_of(link);
+        self.reserve(link, reserved);
+        let asker = HistoryAsker::Session { connection, id, topic, reserved };
         let home = home_shard(&query.topic, self.shard_count);
         if home == self.index {
             self.read_history(query, asker);
@@ -125,12 +120,13 @@ impl<I: Io> Shard<I> {
         match asker {
             // The request may have been given up meanwhile.
             HistoryAsker::Api(answer) => drop(answer.send(page)),
-            HistoryAsker::Session { shard, .. } if shard != self.index => {
-                self.mail_to(shard, ShardMail::History(Box::new((asker, page))));
+            HistoryAsker::Session { connection, .. } if connection.shard != self.index => {
+                self.mail_to(connection.shard, ShardMail::History(Box::new((asker, page))));
             }
-            HistoryAsker::Session { socket, serial, id, topic, reserved, .. } => {
-                self.release(socket, serial, reserved);
-                let connection = self.connection(socket).filter(|open| open.serial == serial);
+            HistoryAsker::Session { connection, id, topic, reserved } => {
+                let link = connection.id;
+                self.release(link, reserved);
+                let connection = self.connection(link);
                 let Some(native) = connection.and_then(|open| open.state.native()) else { return };
                 let session = native.session;
                 if let Ok(page) = &page {
@@ -142,7 +138,7 @@ impl<I: Io> Shard<I> {
                     Ok(Event::History { id, topic, page })
                 });
                 let told = told.unwrap_or_else(|refusal| {
-                    self.note_refusal(socket, &refusal);
+                    self.note_refusal(link, &refusal);
                     Event::Refused { id, refusal }
                 });
                 self.hub.tell(session, &told);

@@ -2,8 +2,8 @@
 
 use admin::{Answer, AnswerWindow, Exchange};
 use bytes::Bytes;
-use engine::{Io, MailSender, Sent, Socket};
-use hub::ShardIndex;
+use engine::{Io, MailSender, Sent};
+use hub::{ConnectionId, ShardIndex};
 use model::{Code, Refusal, Wish};
 use protocol::http::{
     BodyLen, BodyReader, Host, HttpDate, RefusalAnswer, RequestHead, encode_chunk,
@@ -16,7 +16,7 @@ use protocol::websocket::{
 };
 
 use crate::byte_queue::ByteQueue;
-use crate::connection::{Answering, Arriving, Connection, Echo, State};
+use crate::connection::{self, Answering, Arriving, Connection, Echo, State};
 use crate::encoder::Manner;
 use crate::mail::{Response, ShardMail};
 use crate::routes::Route;
@@ -29,10 +29,10 @@ const REQUESTS_IN_A_ROW: usize = 16;
 
 impl<I: Io> Shard<I> {
     /// Takes bytes of requests.
-    pub(crate) fn handle_http(&mut self, socket: Socket, bytes: &[u8]) {
+    pub(crate) fn handle_http(&mut self, link: ConnectionId, bytes: &[u8]) {
         self.note_bytes(bytes.len());
         let now = self.now.coarse_seconds();
-        let Some(connection) = self.connection(socket) else { return };
+        let Some(connection) = self.connection(link) else { return };
         match &mut connection.state {
             State::Head(input) => {
                 if input.is_empty() {
@@ -40,7 +40,7 @@ impl<I: Io> Shard<I> {
                 }
                 input.append(bytes);
             }
-            State::Body(_) => self.handle_body(socket, bytes),
+            State::Body(_) => self.handle_body(link, bytes),
             State::Answering(answering) => answering.early.append(bytes),
             State::Native(_)
             | State::Echo(_)
@@ -49,23 +49,23 @@ impl<I: Io> Shard<I> {
             | State::DeviceSocket(_)
             | State::Device(_) => {}
         }
-        self.take_requests(socket);
+        self.take_requests(link);
     }
 
     /// Takes the requests that are here, one after the other. An answer never goes on with the next request
     /// by itself: how many there are is the peer's choice.
-    pub(crate) fn take_requests(&mut self, socket: Socket) {
-        if self.take_some_requests(socket) {
-            self.go_on_later(socket);
+    pub(crate) fn take_requests(&mut self, link: ConnectionId) {
+        if self.take_some_requests(link) {
+            self.go_on_later(link);
         }
-        self.end_if_answered(socket);
+        self.end_if_answered(link);
     }
 
     /// Takes as many of the requests that are here as may be; answers whether there may be more.
-    fn take_some_requests(&mut self, socket: Socket) -> bool {
+    fn take_some_requests(&mut self, link: ConnectionId) -> bool {
         for _ in 0..REQUESTS_IN_A_ROW {
             let is_enough = self.has_worked_enough();
-            let Some(connection) = self.connections.get_mut(socket.0 as usize) else {
+            let Some(connection) = self.connections.get_mut(link) else {
                 return false;
             };
             let State::Head(input) = &mut connection.state else { return false };
@@ -78,10 +78,10 @@ impl<I: Io> Shard<I> {
                     let mut input = std::mem::take(input);
                     input.take(len);
                     self.note_work(STEPS_OF_A_REQUEST);
-                    self.route(socket, head, input);
+                    self.route(link, head, input);
                 }
                 Err(refusal) => {
-                    self.refuse_http(socket, &refusal);
+                    self.refuse_http(link, &refusal);
                     return false;
                 }
             }
@@ -90,24 +90,24 @@ impl<I: Io> Shard<I> {
     }
 
     /// Hears that a peer sends nothing more. Who asked over HTTP may read the answers still (RFC 9112, section 9.6).
-    pub(crate) fn handle_end(&mut self, socket: Socket) {
-        if self.owes_answers(socket) {
-            self.half_closed.insert(socket);
+    pub(crate) fn handle_end(&mut self, link: ConnectionId) {
+        if self.owes_answers(link) {
+            self.half_closed.insert(link);
         } else {
-            self.drop_connection(socket);
+            self.drop_connection(link);
         }
     }
 
     /// Ends a connection whose peer sends nothing more, once everything is answered.
-    fn end_if_answered(&mut self, socket: Socket) {
-        if self.half_closed.contains(&socket) && !self.owes_answers(socket) {
-            self.drop_connection(socket);
+    fn end_if_answered(&mut self, link: ConnectionId) {
+        if self.half_closed.contains(&link) && !self.owes_answers(link) {
+            self.drop_connection(link);
         }
     }
 
     /// Whether a whole request is to be answered, or is being answered.
-    fn owes_answers(&self, socket: Socket) -> bool {
-        match self.open_connection(socket).map(|open| &open.state) {
+    fn owes_answers(&self, link: ConnectionId) -> bool {
+        match self.open_connection(link).map(|open| &open.state) {
             Some(State::Answering(_)) => true,
             Some(State::Head(input)) => {
                 !matches!(parse_head(input.rest(), &self.config.limits), Ok(None))
@@ -116,27 +116,27 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn route(&mut self, socket: Socket, head: RequestHead, mut input: ByteQueue) {
-        let checked = self.check_host(&head).and_then(|()| self.check_rate(socket, &head));
+    fn route(&mut self, link: ConnectionId, head: RequestHead, mut input: ByteQueue) {
+        let checked = self.check_host(&head).and_then(|()| self.check_rate(link, &head));
         if let Err(refusal) = checked {
-            return self.refuse_request(socket, &head, &refusal);
+            return self.refuse_request(link, &head, &refusal);
         }
         let wants_websocket = head.wants_websocket();
         match Route::of(head.path(), wants_websocket) {
-            Route::WebSocket if wants_websocket => self.open_native(socket, &head, input.rest()),
-            Route::WebSocket => self.tell_why(socket, &head),
-            Route::Echo if self.config.echo => self.open_echo(socket, &head, input.rest()),
+            Route::WebSocket if wants_websocket => self.open_native(link, &head, input.rest()),
+            Route::WebSocket => self.tell_why(link, &head),
+            Route::Echo if self.config.echo => self.open_echo(link, &head, input.rest()),
             Route::DeviceSocket(device) => {
-                self.open_device_socket(socket, &head, device, input.rest());
+                self.open_device_socket(link, &head, device, input.rest());
             }
-            Route::Attach if head.method == "POST" => self.attach(socket, &head, input.rest()),
+            Route::Attach if head.method == "POST" => self.attach(link, &head, input.rest()),
             _ => match self.begin_body(&head) {
-                Err(refusal) => self.refuse_request(socket, &head, &refusal),
+                Err(refusal) => self.refuse_request(link, &head, &refusal),
                 Ok(mut body) => {
                     let continues = head.expects_continue() && input.is_empty() && !body.is_done();
                     match body.handle_bytes(input.rest()) {
                         Ok(taken) => input.take(taken),
-                        Err(refusal) => return self.refuse_request(socket, &head, &refusal),
+                        Err(refusal) => return self.refuse_request(link, &head, &refusal),
                     }
                     let mut unsent = ByteQueue::default();
                     if continues {
@@ -144,12 +144,12 @@ impl<I: Io> Shard<I> {
                     }
                     let arriving = Arriving { head, body, unsent };
                     if arriving.body.is_done() {
-                        return self.take_whole(socket, arriving, input);
+                        return self.take_whole(link, arriving, input);
                     }
-                    if let Some(connection) = self.connection(socket) {
+                    if let Some(connection) = self.connection(link) {
                         connection.state = State::Body(Box::new(arriving));
                     }
-                    self.send_continue(socket);
+                    self.send_continue(link);
                 }
             },
         }
@@ -164,12 +164,12 @@ impl<I: Io> Shard<I> {
         Ok(body)
     }
 
-    fn handle_body(&mut self, socket: Socket, bytes: &[u8]) {
-        let Some(connection) = self.connection(socket) else { return };
+    fn handle_body(&mut self, link: ConnectionId, bytes: &[u8]) {
+        let Some(connection) = self.connection(link) else { return };
         let State::Body(arriving) = &mut connection.state else { return };
         let taken = match arriving.body.handle_bytes(bytes) {
             Ok(taken) => taken,
-            Err(refusal) => return self.refuse_http(socket, &refusal),
+            Err(refusal) => return self.refuse_http(link, &refusal),
         };
         if !arriving.body.is_done() {
             return;
@@ -178,45 +178,43 @@ impl<I: Io> Shard<I> {
         input.append(&bytes[taken..]);
         let state = std::mem::replace(&mut connection.state, State::Head(ByteQueue::default()));
         let State::Body(arriving) = state else { return };
-        self.take_whole(socket, *arriving, input);
+        self.take_whole(link, *arriving, input);
     }
 
     /// Tells a client that it may send the body.
-    pub(crate) fn send_continue(&mut self, socket: Socket) {
-        let connection = self.connections.get_mut(socket.0 as usize);
+    pub(crate) fn send_continue(&mut self, link: ConnectionId) {
+        let connection = self.connections.get_mut(link);
         let Some(Connection { state: State::Body(arriving), .. }) = connection else { return };
         if arriving.unsent.is_empty() {
             return;
         }
-        match self.io.send(socket, arriving.unsent.rest()) {
+        match connection::send(&mut self.io, link, arriving.unsent.rest()) {
             Sent::Bytes(taken) => arriving.unsent.take(taken),
-            Sent::Closed => self.drop_connection(socket),
+            Sent::Closed => self.drop_connection(link),
         }
     }
 
     /// Takes a whole request; `early` came after it.
-    fn take_whole(&mut self, socket: Socket, arriving: Arriving, early: ByteQueue) {
+    fn take_whole(&mut self, link: ConnectionId, arriving: Arriving, early: ByteQueue) {
         let Arriving { head, body, unsent } = arriving;
         let (keep_alive, is_head) = (head.keep_alive(), head.is_head());
-        let Some(connection) = self.connection(socket) else { return };
-        let serial = connection.serial;
+        let Some(connection) = self.connection(link) else { return };
         let answering = Answering { keep_alive, is_head, early, unsent, ..Answering::default() };
         connection.state = State::Answering(Box::new(answering));
         self.http_requests += 1;
         let body = body.into_body();
-        if self.take_request(socket, &head, &body) {
+        if self.take_request(link, &head, &body) {
             return;
         }
-        if let Err(refusal) = self.hand_on(socket, serial, head, body, keep_alive) {
-            self.refuse_http(socket, &refusal);
+        if let Err(refusal) = self.hand_on(link, head, body, keep_alive) {
+            self.refuse_http(link, &refusal);
         }
     }
 
     /// Hands a request to the ordinary HTTP stack.
     fn hand_on(
         &mut self,
-        socket: Socket,
-        serial: u32,
+        link: ConnectionId,
         head: RequestHead,
         body: Vec<u8>,
         keep_alive: bool,
@@ -227,7 +225,7 @@ impl<I: Io> Shard<I> {
         let is_for_all = matches!(head.path(), "/health" | "/ready");
         if let (Ok(Some(token)), false) = (head.bearer_token(), is_for_all) {
             // The API tells what is wrong; here it is counted.
-            let network = self.network_of(socket, &head);
+            let network = self.network_of(link, &head);
             match self.principal_of(network, Some(token)) {
                 Err(refusal) if refusal.code != Code::BadToken => return Err(refusal),
                 _ => {}
@@ -245,22 +243,13 @@ impl<I: Io> Shard<I> {
         let shard = self.peers[usize::from(self.index.0)].clone();
         let (window, taker) = AnswerWindow::new(self.config.limits.answers_bytes_max);
         if let Some(State::Answering(answering)) =
-            self.connection(socket).map(|connection| &mut connection.state)
+            self.connection(link).map(|connection| &mut connection.state)
         {
             answering.taker = Some(taker);
         }
-        let (socket, date, framing, refusal) = (socket.0, self.date(), None, None);
-        let answer = MailedAnswer {
-            shard,
-            socket,
-            serial,
-            window,
-            keep_alive,
-            is_head,
-            date,
-            framing,
-            refusal,
-        };
+        let (date, framing, refusal) = (self.date(), None, None);
+        let answer =
+            MailedAnswer { shard, link, window, keep_alive, is_head, date, framing, refusal };
         let exchange = Exchange { request, answer: Box::new(answer) };
         let busy = || {
             let text = "cannot serve the request now: requests_in_flight_max are being served; \
@@ -272,11 +261,8 @@ impl<I: Io> Shard<I> {
 
     /// Takes a piece of an answer from the ordinary HTTP stack.
     pub(crate) fn handle_response(&mut self, response: Response) {
-        let socket = Socket(response.socket);
-        let Some(connection) = self.connections.get_mut(socket.0 as usize) else { return };
-        if connection.serial != response.serial {
-            return;
-        }
+        let link = response.link;
+        let Some(connection) = self.connections.get_mut(link) else { return };
         let State::Answering(answering) = &mut connection.state else { return };
         answering.unsent.append(&response.bytes);
         answering.begun_at.get_or_insert(self.now.coarse_seconds());
@@ -284,81 +270,86 @@ impl<I: Io> Shard<I> {
         *peak = (*peak).max(answering.unsent.len() as u64);
         answering.is_whole |= response.is_last;
         if let Some(refusal) = &response.refusal {
-            self.note_refusal(socket, refusal);
+            self.note_refusal(link, refusal);
         }
-        self.send_answer(socket);
+        self.send_answer(link);
     }
 
     /// Sends what is there of an answer; after its end, goes on with the next request.
-    pub(crate) fn send_answer(&mut self, socket: Socket) {
-        self.touch(socket);
-        let connection = self.connections.get_mut(socket.0 as usize);
+    pub(crate) fn send_answer(&mut self, link: ConnectionId) {
+        self.touch(link);
+        let connection = self.connections.get_mut(link);
         let Some(Connection { state: State::Answering(answering), heard_at, .. }) = connection
         else {
             return;
         };
         if !answering.unsent.is_empty() {
-            match self.io.send(socket, answering.unsent.rest()) {
+            match connection::send(&mut self.io, link, answering.unsent.rest()) {
                 Sent::Bytes(taken) => {
                     answering.unsent.take(taken);
                     if let Some(taker) = &answering.taker {
                         taker.take(taken);
                     }
                 }
-                Sent::Closed => return self.drop_connection(socket),
+                Sent::Closed => return self.drop_connection(link),
             }
         }
         if !answering.is_whole || !answering.unsent.is_empty() {
             return;
         }
         if !answering.keep_alive {
-            return self.drop_connection(socket);
+            return self.drop_connection(link);
         }
         *heard_at = self.now.coarse_seconds();
         let early = std::mem::take(&mut answering.early);
         let has_more = !early.is_empty();
-        if let Some(connection) = self.connection(socket) {
+        if let Some(connection) = self.connection(link) {
             connection.state = State::Head(early);
         }
         if has_more {
-            self.go_on_later(socket);
+            self.go_on_later(link);
         }
-        self.end_if_answered(socket);
+        self.end_if_answered(link);
     }
 
     /// Answers a request that is under way, or none, with an error and closes.
-    pub(crate) fn refuse_http(&mut self, socket: Socket, refusal: &Refusal) {
-        let is_head = match self.connection(socket).map(|connection| &connection.state) {
+    pub(crate) fn refuse_http(&mut self, link: ConnectionId, refusal: &Refusal) {
+        let is_head = match self.connection(link).map(|connection| &connection.state) {
             Some(State::Body(arriving)) => arriving.head.is_head(),
             Some(State::Answering(answering)) => answering.is_head,
             _ => false,
         };
-        self.send_refusal(socket, refusal, &[], is_head);
+        self.send_refusal(link, refusal, &[], is_head);
     }
 
     /// Answers a request whose head is here with an error and closes.
-    pub(crate) fn refuse_request(&mut self, socket: Socket, head: &RequestHead, refusal: &Refusal) {
+    pub(crate) fn refuse_request(
+        &mut self,
+        link: ConnectionId,
+        head: &RequestHead,
+        refusal: &Refusal,
+    ) {
         // RFC 6455, section 4.4.
         let is_other_version =
             head.wants_websocket() && head.field("sec-websocket-version") != Some("13");
         let fields: &[_] = if is_other_version { &[("sec-websocket-version", "13")] } else { &[] };
-        self.send_refusal(socket, refusal, fields, head.is_head());
+        self.send_refusal(link, refusal, fields, head.is_head());
     }
 
     pub(crate) fn send_refusal(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         refusal: &Refusal,
         fields: &[(&str, &str)],
         is_head: bool,
     ) {
-        self.note_refusal(socket, refusal);
+        self.note_refusal(link, refusal);
         let mut answering = Answering { is_whole: true, ..Answering::default() };
         let date = &self.date();
         RefusalAnswer { refusal, date, fields, is_head }.encode(answering.unsent.end_mut());
-        if let Some(connection) = self.connection(socket) {
+        if let Some(connection) = self.connection(link) {
             connection.state = State::Answering(Box::new(answering));
-            self.send_answer(socket);
+            self.send_answer(link);
         }
     }
 
@@ -402,22 +393,22 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn open_native(&mut self, socket: Socket, head: &RequestHead, rest: &[u8]) {
+    fn open_native(&mut self, link: ConnectionId, head: &RequestHead, rest: &[u8]) {
         let checked = self.check_origin(head).and_then(|()| {
             let handshake = accept_handshake(head)?;
             self.check_room()?;
             self.check_memory()?;
-            let network = self.network_of(socket, head);
+            let network = self.network_of(link, head);
             let principal = match head.bearer_token()? {
                 Some(token) => self.principal_of(network, Some(token))?,
                 None => self.access.welcome(),
             };
-            self.count_connection(socket, network)?;
+            self.count_connection(link, network)?;
             Ok((handshake, principal))
         });
         let (mut handshake, principal) = match checked {
             Ok(checked) => checked,
-            Err(refusal) => return self.refuse_request(socket, head, &refusal),
+            Err(refusal) => return self.refuse_request(link, head, &refusal),
         };
         let encoding = match handshake.subprotocol {
             Some(Subprotocol::Binary) => Encoding::Binary,
@@ -431,15 +422,15 @@ impl<I: Io> Shard<I> {
         handshake.deflate = handshake.deflate.filter(is_full);
         let (framing, is_deflated) = (Framing::WebSocket, handshake.deflate.is_some());
         let manner = Manner { encoding, framing, is_deflated, has_fragments: false };
-        let native = self.open_session(socket, manner, &principal);
+        let native = self.open_session(link, manner, &principal);
         let mut answer = Vec::new();
         encode_handshake_response(&handshake, &mut answer);
         self.hub.tell_bytes(native.session, &answer);
-        if let Some(connection) = self.connection(socket) {
+        if let Some(connection) = self.connection(link) {
             connection.state = State::Native(native);
         }
-        self.expect_token(socket, &principal);
-        self.handle_rest(socket, rest);
+        self.expect_token(link, &principal);
+        self.handle_rest(link, rest);
     }
 
     pub(crate) fn check_room(&self) -> Result<(), Refusal> {
@@ -459,32 +450,32 @@ impl<I: Io> Shard<I> {
         Err(Refusal::new(Code::TooManyConnections, text))
     }
 
-    fn open_echo(&mut self, socket: Socket, head: &RequestHead, rest: &[u8]) {
+    fn open_echo(&mut self, link: ConnectionId, head: &RequestHead, rest: &[u8]) {
         let checked = self.check_origin(head).and_then(|()| {
-            let network = self.network_of(socket, head);
+            let network = self.network_of(link, head);
             self.principal_of(network, head.bearer_token()?)?.check(Wish::Echo)?;
             let handshake = accept_plain_handshake(head)?;
-            self.count_connection(socket, network)?;
+            self.count_connection(link, network)?;
             Ok(handshake)
         });
         let handshake = match checked {
             Ok(handshake) => handshake,
-            Err(refusal) => return self.refuse_request(socket, head, &refusal),
+            Err(refusal) => return self.refuse_request(link, head, &refusal),
         };
         let deflater = |deflate: Deflate| Deflater::new(1, deflate.window_bits);
         let deflater = handshake.deflate.map(deflater);
         let mut echo = Box::new(Echo { deflater, ..Echo::default() });
         encode_handshake_response(&handshake, echo.unsent.end_mut());
-        if let Some(connection) = self.connection(socket) {
+        if let Some(connection) = self.connection(link) {
             connection.state = State::Echo(echo);
         }
-        self.send_echo(socket);
-        self.handle_rest(socket, rest);
+        self.send_echo(link);
+        self.handle_rest(link, rest);
     }
 
-    pub(crate) fn handle_rest(&mut self, socket: Socket, rest: &[u8]) {
+    pub(crate) fn handle_rest(&mut self, link: ConnectionId, rest: &[u8]) {
         if !rest.is_empty() {
-            self.handle_bytes(socket, &mut rest.to_vec());
+            self.handle_bytes(link, &mut rest.to_vec());
         }
     }
 }
@@ -492,8 +483,7 @@ impl<I: Io> Shard<I> {
 /// The way back of an answer: it is framed here and mailed to the shard that holds the socket.
 struct MailedAnswer {
     shard: MailSender<ShardMail>,
-    socket: u32,
-    serial: u32,
+    link: ConnectionId,
     window: AnswerWindow,
     keep_alive: bool,
     is_head: bool,
@@ -505,9 +495,9 @@ struct MailedAnswer {
 
 impl MailedAnswer {
     fn mail(&mut self, bytes: Vec<u8>, is_last: bool) -> Result<(), Vec<u8>> {
-        let (socket, serial, count) = (self.socket, self.serial, bytes.len());
+        let (link, count) = (self.link, bytes.len());
         let refusal = self.refusal.take();
-        let response = Response { socket, serial, bytes, is_last, refusal };
+        let response = Response { link, bytes, is_last, refusal };
         // Before it is sent: the shard may have had the socket take it the moment after.
         self.window.send(count);
         self.shard.send(ShardMail::Response(response)).map_err(|mail| {

@@ -1,9 +1,10 @@
 //! Input that waits for a later turn: of connections whose answers must be taken first, and of those after which
 //! others have theirs.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
-use engine::Socket;
+use hub::ConnectionId;
 use model::{Limits, RandomState};
 use protocol::native::Batch;
 use protocol::native::binary::{self, Decoded};
@@ -85,15 +86,15 @@ impl CommandSource for Commands {
 
 /// Messages of sessions that are half-received, beside the connections: most sessions have none.
 #[derive(Debug, Default)]
-pub(crate) struct Inbounds(HashMap<Socket, Inbound, RandomState>);
+pub(crate) struct Inbounds(HashMap<ConnectionId, Inbound, RandomState>);
 
 impl Inbounds {
     /// Takes what a connection's next bytes belong to. The table of many is given back with the last of them.
-    pub(crate) fn take(&mut self, socket: Socket) -> Inbound {
+    pub(crate) fn take(&mut self, link: ConnectionId) -> Inbound {
         if self.0.is_empty() {
             return Inbound::default();
         }
-        let Some(inbound) = self.0.remove(&socket) else { return Inbound::default() };
+        let Some(inbound) = self.0.remove(&link) else { return Inbound::default() };
         if self.0.is_empty() && self.0.capacity() > KEPT_MAX {
             self.0 = HashMap::default();
         }
@@ -101,18 +102,18 @@ impl Inbounds {
     }
 
     /// Keeps it, if more of it is to come.
-    pub(crate) fn keep(&mut self, socket: Socket, inbound: Inbound) {
+    pub(crate) fn keep(&mut self, link: ConnectionId, inbound: Inbound) {
         if !inbound.is_empty() {
-            self.0.insert(socket, inbound);
+            self.0.insert(link, inbound);
         }
     }
 
-    pub(crate) fn get(&self, socket: Socket) -> Option<&Inbound> {
-        self.0.get(&socket)
+    pub(crate) fn get(&self, link: ConnectionId) -> Option<&Inbound> {
+        self.0.get(&link)
     }
 
-    pub(crate) fn get_mut(&mut self, socket: Socket) -> Option<&mut Inbound> {
-        self.0.get_mut(&socket)
+    pub(crate) fn get_mut(&mut self, link: ConnectionId) -> Option<&mut Inbound> {
+        self.0.get_mut(&link)
     }
 }
 
@@ -122,7 +123,6 @@ const KEPT_MAX: usize = 64;
 /// What is known of the input of a connection that waits.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    serial: u32,
     /// It has no turn before something happens that may let it go on.
     is_parked: bool,
     /// The socket may hold more than was received.
@@ -136,11 +136,6 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Which connection it is of.
-    pub(crate) fn serial(&self) -> u32 {
-        self.serial
-    }
-
     /// Whether something was received that is not carried out yet.
     pub(crate) fn has_received(&self) -> bool {
         !self.commands.is_empty() || !self.bytes.is_empty()
@@ -151,57 +146,61 @@ impl Waiting {
 /// are parked, and looked at again only when something happened to them.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingInputs {
-    order: VecDeque<(Socket, u32)>,
-    all: HashMap<Socket, Waiting, RandomState>,
+    order: VecDeque<ConnectionId>,
+    all: HashMap<ConnectionId, Waiting, RandomState>,
     parked: usize,
 }
 
 impl WaitingInputs {
-    /// What is known of the input of the connection with this serial, which has a turn later.
-    pub(crate) fn add(&mut self, socket: Socket, serial: u32) -> &mut Waiting {
-        let waiting = self.all.entry(socket).or_default();
-        if waiting.is_parked {
-            self.parked -= 1;
-            waiting.is_parked = false;
-            self.order.push_back((socket, waiting.serial));
+    /// What is known of the input of a connection, which has a turn later.
+    pub(crate) fn add(&mut self, link: ConnectionId) -> &mut Waiting {
+        match self.all.entry(link) {
+            Entry::Vacant(place) => {
+                self.order.push_back(link);
+                place.insert(Waiting::default())
+            }
+            Entry::Occupied(place) => {
+                let waiting = place.into_mut();
+                if waiting.is_parked {
+                    self.parked -= 1;
+                    waiting.is_parked = false;
+                    self.order.push_back(link);
+                }
+                waiting
+            }
         }
-        if waiting.serial != serial {
-            *waiting = Waiting { serial, ..Waiting::default() };
-            self.order.push_back((socket, serial));
-        }
-        waiting
     }
 
     /// Takes out the connection whose turn is next.
-    pub(crate) fn next(&mut self) -> Option<(Socket, Waiting)> {
+    pub(crate) fn next(&mut self) -> Option<(ConnectionId, Waiting)> {
         loop {
-            let (socket, serial) = self.order.pop_front()?;
-            if self.all.get(&socket).is_some_and(|waiting| waiting.serial == serial) {
-                return self.all.remove(&socket).map(|waiting| (socket, waiting));
+            let link = self.order.pop_front()?;
+            if let Some(waiting) = self.all.remove(&link) {
+                return Some((link, waiting));
             }
         }
     }
 
     /// Puts back what was taken out and cannot go on before something happens to its connection.
-    pub(crate) fn park(&mut self, socket: Socket, waiting: Waiting) {
+    pub(crate) fn park(&mut self, link: ConnectionId, waiting: Waiting) {
         self.parked += 1;
-        self.all.insert(socket, Waiting { is_parked: true, ..waiting });
+        self.all.insert(link, Waiting { is_parked: true, ..waiting });
     }
 
     /// Lets a connection have a turn again, if it is parked.
-    pub(crate) fn wake(&mut self, socket: Socket) {
+    pub(crate) fn wake(&mut self, link: ConnectionId) {
         if self.parked == 0 {
             return;
         }
-        if let Some(waiting) = self.all.get(&socket).filter(|waiting| waiting.is_parked) {
-            self.add(socket, waiting.serial);
+        if self.all.get(&link).is_some_and(|waiting| waiting.is_parked) {
+            self.add(link);
         }
     }
 
     /// Puts back what was taken out and cannot go on yet.
-    pub(crate) fn put_back(&mut self, socket: Socket, waiting: Waiting) {
-        let Waiting { serial, is_readable, ends, commands, bytes, .. } = waiting;
-        let known = self.add(socket, serial);
+    pub(crate) fn put_back(&mut self, link: ConnectionId, waiting: Waiting) {
+        let Waiting { is_readable, ends, commands, bytes, .. } = waiting;
+        let known = self.add(link);
         known.is_readable |= is_readable;
         known.ends |= ends;
         // What came meanwhile is the beginning of what was taken out.
@@ -212,19 +211,19 @@ impl WaitingInputs {
     }
 
     /// Whether something of a connection was received that is not carried out yet.
-    pub(crate) fn has_received(&self, socket: Socket) -> bool {
-        self.all.get(&socket).is_some_and(Waiting::has_received)
+    pub(crate) fn has_received(&self, link: ConnectionId) -> bool {
+        self.all.get(&link).is_some_and(Waiting::has_received)
     }
 
     /// How many bytes of commands wait for a session.
-    pub(crate) fn bytes_of_commands(&self, socket: Socket) -> usize {
-        let waiting = self.all.get(&socket);
+    pub(crate) fn bytes_of_commands(&self, link: ConnectionId) -> usize {
+        let waiting = self.all.get(&link);
         waiting.map_or(0, |waiting| waiting.commands.iter().map(Commands::bytes).sum())
     }
 
     /// Forgets a connection that is gone.
-    pub(crate) fn forget(&mut self, socket: Socket) {
-        if self.all.remove(&socket).is_some_and(|waiting| waiting.is_parked) {
+    pub(crate) fn forget(&mut self, link: ConnectionId) {
+        if self.all.remove(&link).is_some_and(|waiting| waiting.is_parked) {
             self.parked -= 1;
         }
     }
@@ -240,59 +239,73 @@ impl WaitingInputs {
     }
 
     /// The connections that are parked.
-    pub(crate) fn parked(&self) -> impl Iterator<Item = Socket> {
-        self.all.iter().filter(|(_, waiting)| waiting.is_parked).map(|(socket, _)| *socket)
+    pub(crate) fn parked(&self) -> impl Iterator<Item = ConnectionId> {
+        self.all.iter().filter(|(_, waiting)| waiting.is_parked).map(|(link, _)| *link)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use hub::Connections;
+
     use super::*;
+
+    /// The names of as many connections as socket numbers, of which some may be the same.
+    fn links<const COUNT: usize>(sockets: [u32; COUNT]) -> [ConnectionId; COUNT] {
+        let mut connections = Connections::default();
+        sockets.map(|socket| {
+            connections.current(socket).map(|gone| connections.close(gone));
+            connections.open(socket, ()).expect("not used up")
+        })
+    }
 
     #[test]
     fn a_connection_waits_once_however_often_it_is_told() {
         let mut inputs = WaitingInputs::default();
+        let [first, second, third] = links([7, 8, 7]);
         for turn in 0..100 {
-            inputs.add(Socket(7), 1).is_readable = true;
-            inputs.add(Socket(8), 2).ends |= turn == 50;
+            inputs.add(first).is_readable = true;
+            inputs.add(second).ends |= turn == 50;
         }
         assert_eq!(inputs.len(), 2);
-        let (socket, waiting) = inputs.next().expect("the first");
-        assert_eq!((socket, waiting.is_readable, waiting.ends), (Socket(7), true, false));
-        inputs.put_back(socket, waiting);
-        let (socket, waiting) = inputs.next().expect("the second");
-        assert_eq!((socket, waiting.is_readable, waiting.ends), (Socket(8), false, true));
-        inputs.forget(Socket(7));
-        inputs.add(Socket(7), 3);
-        let (socket, waiting) = inputs.next().expect("the new one");
-        assert_eq!((socket, waiting.serial, waiting.is_readable), (Socket(7), 3, false));
+        let (link, waiting) = inputs.next().expect("the first");
+        assert_eq!((link, waiting.is_readable, waiting.ends), (first, true, false));
+        inputs.put_back(link, waiting);
+        let (link, waiting) = inputs.next().expect("the second");
+        assert_eq!((link, waiting.is_readable, waiting.ends), (second, false, true));
+        inputs.forget(first);
+        inputs.add(third);
+        let (link, waiting) = inputs.next().expect("the new one");
+        assert_eq!((link, waiting.is_readable), (third, false));
         assert!(inputs.next().is_none());
     }
 
     #[test]
     fn what_is_parked_has_a_turn_when_it_is_woken_and_not_before() {
         let mut inputs = WaitingInputs::default();
-        for (socket, serial) in [(7, 1), (8, 2), (9, 3)] {
-            inputs.add(Socket(socket), serial).is_readable = true;
-            let (socket, waiting) = inputs.next().expect("one has a turn");
-            inputs.park(socket, waiting);
+        let [seven, eight, nine, again] = links([7, 8, 9, 9]);
+        for link in [seven, eight, nine] {
+            inputs.add(link).is_readable = true;
+            let (link, waiting) = inputs.next().expect("one has a turn");
+            inputs.park(link, waiting);
         }
         assert_eq!((inputs.len(), inputs.turns(), inputs.parked().count()), (3, 0, 3));
         assert!(inputs.next().is_none());
-        inputs.wake(Socket(8));
-        inputs.wake(Socket(8));
-        inputs.add(Socket(9), 3).ends = true;
-        inputs.forget(Socket(7));
-        inputs.wake(Socket(7));
+        inputs.wake(eight);
+        inputs.wake(eight);
+        inputs.add(nine).ends = true;
+        inputs.forget(seven);
+        inputs.wake(seven);
         assert_eq!((inputs.len(), inputs.turns(), inputs.parked().count()), (2, 2, 0));
-        let (socket, waiting) = inputs.next().expect("the one that was woken");
-        assert_eq!((socket, waiting.is_readable, waiting.ends), (Socket(8), true, false));
-        let (socket, waiting) = inputs.next().expect("the one to which more happened");
-        assert_eq!((socket, waiting.is_readable, waiting.ends), (Socket(9), true, true));
-        inputs.park(socket, waiting);
+        let (link, waiting) = inputs.next().expect("the one that was woken");
+        assert_eq!((link, waiting.is_readable, waiting.ends), (eight, true, false));
+        let (link, waiting) = inputs.next().expect("the one to which more happened");
+        assert_eq!((link, waiting.is_readable, waiting.ends), (nine, true, true));
+        inputs.park(link, waiting);
+        inputs.forget(nine);
         // Another connection in its place owes nothing to it.
-        assert!(!inputs.add(Socket(9), 4).is_readable);
-        assert_eq!((inputs.parked().count(), inputs.next().map(|(_, it)| it.serial)), (0, Some(4)));
+        assert!(!inputs.add(again).is_readable);
+        assert_eq!((inputs.parked().count(), inputs.next().map(|(it, _)| it)), (0, Some(again)));
         assert!(inputs.next().is_none());
     }
 }

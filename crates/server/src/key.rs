@@ -2,8 +2,7 @@
 //! key says where it is, and proves that whoever has it was told.
 
 use access::{Secret, is_short_proof, short_proof};
-use engine::Socket;
-use hub::ShardIndex;
+use hub::{ShardConnection, ShardIndex};
 use model::{Code, Refusal};
 
 /// Where a session is.
@@ -11,15 +10,20 @@ use model::{Code, Refusal};
 pub struct SessionPlace {
     /// On which shard.
     pub shard: ShardIndex,
-    /// The number of its connection there.
-    pub socket: Socket,
-    /// Which connection of that number.
-    pub serial: u32,
+    /// Its connection there, as [`hub::ConnectionId::to_bits`] writes it.
+    pub connection: u64,
+}
+
+impl SessionPlace {
+    /// The place of the session on a connection.
+    pub(crate) fn of(connection: ShardConnection) -> Self {
+        Self { shard: connection.shard, connection: connection.id.to_bits() }
+    }
 }
 
 /// The key of a session.
 pub(crate) fn key_of(place: SessionPlace, secret: &Secret) -> String {
-    let text = format!("{:x}.{:x}.{:x}", place.shard.0, place.socket.0, place.serial);
+    let text = format!("{:x}.{:x}", place.shard.0, place.connection);
     let proof = short_proof(secret, &text);
     format!("{text}.{proof}")
 }
@@ -28,10 +32,9 @@ pub(crate) fn key_of(place: SessionPlace, secret: &Secret) -> String {
 pub(crate) fn place_of(key: &str, secret: &Secret) -> Option<SessionPlace> {
     let signed = key.rsplit_once('.');
     let (text, _) = signed.filter(|(text, proof)| is_short_proof(secret, text, proof))?;
-    let mut numbers = text.split('.').map(|number| u32::from_str_radix(number, 16).ok());
-    let (shard, socket, serial) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    let shard = ShardIndex(u16::try_from(shard).ok()?);
-    Some(SessionPlace { shard, socket: Socket(socket), serial })
+    let (shard, connection) = text.split_once('.')?;
+    let shard = ShardIndex(u16::from_str_radix(shard, 16).ok()?);
+    Some(SessionPlace { shard, connection: u64::from_str_radix(connection, 16).ok()? })
 }
 
 /// What a request about a session is told that is not there.
@@ -48,7 +51,7 @@ mod tests {
     #[test]
     fn only_keys_of_ours_name_a_place() {
         let secret = [7; 32];
-        let place = SessionPlace { shard: ShardIndex(3), socket: Socket(1 << 31), serial: 99 };
+        let place = SessionPlace { shard: ShardIndex(3), connection: 99 << 32 | 1 << 31 };
         let key = key_of(place, &secret);
         assert_eq!(place_of(&key, &secret), Some(place));
         assert_eq!(place_of(&key, &[8; 32]), None);

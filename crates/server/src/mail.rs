@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use admin::Question;
 use backbone::{StoreMail, Ticket};
-use hub::{HubMail, PageTicket, RequestMail, ShardIndex};
+use hub::{ConnectionId, HubMail, PageTicket, RequestMail, ShardIndex};
 use model::{
     AckLevel, Draft, HistoryPage, HistoryQuery, Position, Publication, Refusal, Sequence, TopicName,
 };
@@ -145,10 +145,8 @@ pub struct Appended {
 /// A piece of an HTTP answer.
 #[derive(Debug)]
 pub struct Response {
-    /// The socket's number.
-    pub socket: u32,
-    /// Which connection it was of: socket numbers are used again.
-    pub serial: u32,
+    /// The connection that it is for.
+    pub link: ConnectionId,
     /// What to send.
     pub bytes: Vec<u8>,
     /// Whether this ends the answer.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::{Io, Socket, Supervision, Supervisor};
-use hub::SessionIndex;
+use engine::{Io, Supervision, Supervisor};
+use hub::{ConnectionId, SessionIndex};
 use model::{Code, Command, Refusal, Selector};
 use protocol::websocket::Inbound;
 
@@ -345,9 +345,13 @@ impl<I: Io> Shard<I> {
 
     /// Whether memory is left for `count` more bytes of a request that is arriving. A head that is arriving
     /// in few bytes finds room in any case: it may ask for the server's health.
-    pub(crate) fn check_arriving(&mut self, socket: Socket, count: usize) -> Result<(), Refusal> {
+    pub(crate) fn check_arriving(
+        &mut self,
+        link: ConnectionId,
+        count: usize,
+    ) -> Result<(), Refusal> {
         const SMALL_BYTES: usize = 4 << 10;
-        let needed = match self.connection(socket).map(|connection| &connection.state) {
+        let needed = match self.connection(link).map(|connection| &connection.state) {
             Some(State::Body(arriving)) => arriving.body.room_needed(count),
             Some(State::Head(early)) if early.len() + count > SMALL_BYTES => early.len() + count,
             _ => return Ok(()),
@@ -359,14 +363,14 @@ impl<I: Io> Shard<I> {
     }
 
     /// Ends a WebSocket that has part of a message arriving for which no memory is left.
-    pub(crate) fn check_partial(&mut self, socket: Socket) {
+    pub(crate) fn check_partial(&mut self, link: ConnectionId) {
         const SMALL_BYTES: usize = 4 << 10;
-        let partial_bytes = self.inbounds.get(socket).map_or(0, Inbound::partial_bytes);
+        let partial_bytes = self.inbounds.get(link).map_or(0, Inbound::partial_bytes);
         if partial_bytes <= SMALL_BYTES {
             return;
         }
         if let Err(refusal) = self.memory.check(1, "take the rest of the message") {
-            self.close_native(socket, &refusal, refusal.code.number());
+            self.close_native(link, &refusal, refusal.code.number());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Origins of web pages: which may use the server, and what the operator is told of those that may not.
 
-use engine::{Io, Socket};
-use hub::ShardIndex;
+use engine::Io;
+use hub::{ConnectionId, ShardIndex};
 use model::{Code, Refusal};
 use protocol::http::RequestHead;
 
@@ -51,7 +51,7 @@ impl<I: Io> Shard<I> {
 
     /// Answers who asks for `/v1/ws` as for a page: a script whose handshake failed hears here why, as a browser does not
     /// tell it. What it may read from any origin is whether its own is let in, and nothing else.
-    pub(crate) fn tell_why(&mut self, socket: Socket, head: &RequestHead) {
+    pub(crate) fn tell_why(&mut self, link: ConnectionId, head: &RequestHead) {
         let refusal = self.check_origin(head).err().unwrap_or_else(|| {
             let text = "cannot serve /v1/ws as a page: it is a WebSocket; connect to it with \
                         a WebSocket client";
@@ -60,6 +60,6 @@ impl<I: Io> Shard<I> {
         const FOR_ALL: [(&str, &str); 2] =
             [("access-control-allow-origin", "*"), ("cache-control", "no-store")];
         let fields: &[_] = if head.field("origin").is_some() { &FOR_ALL } else { &[] };
-        self.send_refusal(socket, &refusal, fields, head.is_head());
+        self.send_refusal(link, &refusal, fields, head.is_head());
     }
 }

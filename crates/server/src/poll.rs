@@ -4,12 +4,14 @@
 use std::time::Duration;
 
 use access::Counted;
-use engine::{Io, Socket};
+use engine::Io;
+use hub::ConnectionId;
 use protocol::native::{Encoding, Framing};
 
 use model::planted::{Fault, is_planted};
 
 use crate::asker::Asker;
+use crate::byte_queue::ByteQueue;
 use crate::connection::{Connection, Polled, State};
 use crate::encoder::Manner;
 use crate::key::no_session;
@@ -17,26 +19,15 @@ use crate::memory::Memory;
 use crate::shard::Shard;
 use crate::stream::NewSession;
 
-/// The numbers of sessions without a connection start here; sockets have smaller ones.
-const POLLED: u32 = 1 << 31;
-
-/// The place of a polled session among its shard's, if `socket` names one.
-pub(crate) fn polled_index(socket: Socket) -> Option<usize> {
-    (socket.0 & POLLED != 0).then_some((socket.0 & !POLLED) as usize)
-}
-
-/// The number of the polled session at a place.
-pub(crate) fn polled_socket(index: usize) -> Socket {
-    Socket(POLLED | index as u32)
-}
-
 impl<I: Io> Shard<I> {
     /// Opens a session whose first poll this is.
     pub(crate) fn open_polled(&mut self, asker: Asker, new: NewSession, counted: Option<Counted>) {
         let (encoding, framing) = (Encoding::Lines, Framing::Bare);
         let manner = Manner { encoding, framing, is_deflated: false, has_fragments: false };
-        let socket = polled_socket(self.polled.vacant_key());
-        let native = self.open_session(socket, manner, &new.principal);
+        let heard_at = self.now.coarse_seconds();
+        let state = State::Head(ByteQueue::default());
+        let link = self.connections.open_unattached(Connection { heard_at, state });
+        let native = self.open_session(link, manner, &new.principal);
         let polled = Polled {
             native,
             counted,
@@ -45,16 +36,10 @@ impl<I: Io> Shard<I> {
             batch: 0,
             told: Vec::new(),
         };
-        let serial = self.next_serial();
-        let heard_at = self.now.coarse_seconds();
-        let state = State::Polled(Box::new(polled));
-        self.polled.insert(Connection { serial, heard_at, state });
-        self.begin_session(socket, new);
-    }
-
-    /// The sessions that are polled.
-    pub(crate) fn polled_sockets(&self) -> impl Iterator<Item = Socket> {
-        self.polled.iter().map(|(index, _)| polled_socket(index))
+        if let Some(connection) = self.connection(link) {
+            connection.state = State::Polled(Box::new(polled));
+        }
+        self.begin_session(link, new);
     }
 
     /// Ends the sessions for which no poll waits.
@@ -63,25 +48,25 @@ impl<I: Io> Shard<I> {
             State::Polled(polled) => polled.asker.is_none(),
             _ => false,
         };
-        let unpolled = self.polled.iter().filter(|(_, open)| is_unpolled(open));
-        let sockets: Vec<Socket> = unpolled.map(|(index, _)| polled_socket(index)).collect();
-        sockets.into_iter().for_each(|socket| self.drop_connection(socket));
+        let unpolled = self.connections.iter_unattached().filter(|(_, open)| is_unpolled(open));
+        let unpolled: Vec<ConnectionId> = unpolled.map(|(link, _)| link).collect();
+        unpolled.into_iter().for_each(|link| self.drop_connection(link));
     }
 
-    fn polled(&mut self, socket: Socket) -> Option<&mut Polled> {
-        match &mut self.connection(socket)?.state {
+    fn polled(&mut self, link: ConnectionId) -> Option<&mut Polled> {
+        match &mut self.connection(link)?.state {
             State::Polled(polled) => Some(polled),
             _ => None,
         }
     }
 
     /// Takes a poll whose sender has every batch up to `batch`.
-    pub(crate) fn poll(&mut self, socket: Socket, asker: Asker, batch: u64) {
+    pub(crate) fn poll(&mut self, link: ConnectionId, asker: Asker, batch: u64) {
         let now = self.now.coarse_seconds();
-        if let Some(connection) = self.connection(socket) {
+        if let Some(connection) = self.connection(link) {
             connection.heard_at = now;
         }
-        let Some(polled) = self.polled(socket) else {
+        let Some(polled) = self.polled(link) else {
             return self.answer_refusal(asker, &no_session());
         };
         if batch + 1 == polled.batch && is_planted(Fault::PollsUnkept) {
@@ -104,24 +89,24 @@ impl<I: Io> Shard<I> {
 
     /// Answers the poll of a session that was told something, unless the answer to its `subscribe` is about to
     /// come from a topic's home.
-    pub(crate) fn answer_told_poll(&mut self, socket: Socket) {
-        let session = self.polled(socket).map(|polled| polled.native.session);
+    pub(crate) fn answer_told_poll(&mut self, link: ConnectionId) {
+        let session = self.polled(link).map(|polled| polled.native.session);
         if session.is_some_and(|session| !self.hub.awaits_topics(session)) {
-            self.answer_poll(socket);
+            self.answer_poll(link);
         }
     }
 
     /// Answers the poll of a session that was told something, or waited long enough.
-    pub(crate) fn answer_poll(&mut self, socket: Socket) {
+    pub(crate) fn answer_poll(&mut self, link: ConnectionId) {
         let now = self.now.coarse_seconds();
-        let Some(polled) = self.polled(socket) else { return };
+        let Some(polled) = self.polled(link) else { return };
         let Some(asker) = polled.asker.take() else { return };
         polled.batch += 1;
         let mut lines = std::mem::take(&mut polled.unsent);
         let end = format!("{{\"type\":\"polled\",\"batch\":{}}}\n", polled.batch);
         lines.extend_from_slice(end.as_bytes());
         polled.told.clone_from(&lines);
-        if let Some(connection) = self.connection(socket) {
+        if let Some(connection) = self.connection(link) {
             connection.heard_at = now;
         }
         self.answer_lines(asker, &lines);
@@ -136,18 +121,17 @@ impl<I: Io> Shard<I> {
         let limits = &self.config.limits;
         let (wait, silence) = (limits.poll_ms, limits.poll_silence_ms);
         let (mut waited, mut gone) = (Vec::new(), Vec::new());
-        for (index, connection) in &self.polled {
-            let socket = Socket(POLLED | index as u32);
+        for (link, connection) in self.connections.iter_unattached() {
             let State::Polled(polled) = &connection.state else { continue };
             let quiet = Duration::from_secs(u64::from(now.saturating_sub(connection.heard_at)));
             match polled.asker {
-                Some(_) if quiet >= wait => waited.push(socket),
-                None if quiet >= silence => gone.push(socket),
+                Some(_) if quiet >= wait => waited.push(link),
+                None if quiet >= silence => gone.push(link),
                 _ => {}
             }
         }
-        waited.into_iter().for_each(|socket| self.answer_poll(socket));
-        gone.into_iter().for_each(|socket| self.drop_connection(socket));
+        waited.into_iter().for_each(|link| self.answer_poll(link));
+        gone.into_iter().for_each(|link| self.drop_connection(link));
     }
 
     /// Tells whoever polls that the session ended.

@@ -2,8 +2,8 @@
 
 use admin::{Published, Question, Slow, Value};
 use backbone::Ticket;
-use engine::{Io, Socket};
-use hub::{ShardIndex, SlowSession, home_shard};
+use engine::Io;
+use hub::{ConnectionId, ShardIndex, SlowSession, home_shard};
 use model::{Code, CommandId, Draft, Event, HistoryQuery, Position, Refusal, TopicName};
 use protocol::native::binary::{self, IsBinary};
 use protocol::websocket::{MessageWriter, Opcode};
@@ -19,15 +19,14 @@ use crate::shard::Shard;
 pub(crate) enum PendingPublish {
     /// A session's command.
     Session {
-        socket: Socket,
-        serial: u32,
+        link: ConnectionId,
         id: Option<CommandId>,
         is_binary: IsBinary,
         /// Bytes that its answer is counted with.
         reserved: usize,
     },
     /// A session's acknowledgement.
-    Acknowledge { socket: Socket, serial: u32, id: Option<CommandId> },
+    Acknowledge { link: ConnectionId, id: Option<CommandId> },
     /// Nobody: the server itself has something to say.
     Nobody,
     /// An HTTP request.
@@ -123,17 +122,17 @@ impl<I: Io> Shard<I> {
                     tracing::debug!(%refusal, "could not be published");
                 }
             }
-            PendingPublish::Acknowledge { socket, serial, id } => {
-                self.release(socket, serial, ANSWER_BYTES);
-                self.answer_acknowledged(socket, serial, id, result.map(drop));
+            PendingPublish::Acknowledge { link, id } => {
+                self.release(link, ANSWER_BYTES);
+                self.answer_acknowledged(link, id, result.map(drop));
             }
-            PendingPublish::Session { socket, serial, id, is_binary, reserved } => {
-                self.release(socket, serial, reserved);
-                let connection = self.connection(socket).filter(|open| open.serial == serial);
+            PendingPublish::Session { link, id, is_binary, reserved } => {
+                self.release(link, reserved);
+                let connection = self.connection(link);
                 let Some(native) = connection.and_then(|open| open.state.native()) else { return };
                 let session = native.session;
                 if let Err(refusal) = &result {
-                    self.note_refusal(socket, refusal);
+                    self.note_refusal(link, refusal);
                 }
                 self.answer_publish(session, id, is_binary, result);
             }
@@ -229,11 +228,10 @@ impl<I: Io> Shard<I> {
 
     fn shown_slow(&self, slow: SlowSession) -> Slow {
         let SlowSession { link, lag_ms, lag_bytes, lag_count, topic, is_throttled } = slow;
-        let connection = self.open_connection(Socket(link));
-        let serial = connection.map_or(0, |open| open.serial);
+        let connection = self.open_connection(link);
         let native = connection.and_then(|open| open.state.native());
         let principal = native.map_or_else(String::new, |native| native.principal.name.clone());
-        let session = self.session_name(serial);
+        let session = self.session_name(link);
         Slow { session, principal, lag_ms, lag_bytes, lag_count, topic, is_throttled }
     }
 }

@@ -6,7 +6,8 @@
 use std::net::IpAddr;
 
 use access::{LINES_PER_MINUTE, Plain};
-use engine::{Io, Socket};
+use engine::Io;
+use hub::ConnectionId;
 use model::{Code, Refusal};
 use tracing::Level;
 
@@ -44,7 +45,7 @@ fn level_of(code: Code) -> Level {
 
 impl<I: Io> Shard<I> {
     /// Counts a refusal of what came on a connection of this shard, and tells the operator.
-    pub(crate) fn note_refusal(&mut self, socket: Socket, refusal: &Refusal) {
+    pub(crate) fn note_refusal(&mut self, link: ConnectionId, refusal: &Refusal) {
         self.refusals += 1;
         match level_of(refusal.code) {
             Level::WARN if tracing::enabled!(Level::WARN) => {}
@@ -52,9 +53,9 @@ impl<I: Io> Shard<I> {
             Level::DEBUG if tracing::enabled!(Level::DEBUG) => {}
             _ => return,
         }
-        let peer = self.io.peer_address(socket);
+        let peer = self.peer_of(link);
         if self.access.refusals.is_told(refusal.code, peer, self.now.unix_ms) {
-            self.tell_refusal(socket, peer, refusal);
+            self.tell_refusal(link, peer, refusal);
         }
     }
 
@@ -72,20 +73,20 @@ impl<I: Io> Shard<I> {
     }
 
     /// Tells those who look closely that a session begins, and for whom.
-    pub(crate) fn log_opening(&self, socket: Socket, principal: &str) {
+    pub(crate) fn log_opening(&self, link: ConnectionId, principal: &str) {
         if tracing::enabled!(Level::DEBUG) {
-            let session = self.open_connection(socket).map(|open| self.session_name(open.serial));
-            let peer = self.io.peer_address(socket).map(tracing::field::display);
+            let session = self.open_connection(link).map(|_| self.session_name(link));
+            let peer = self.peer_of(link).map(tracing::field::display);
             tracing::debug!(session, principal, peer, "session opened");
         }
     }
 
-    fn tell_refusal(&self, socket: Socket, peer: Option<IpAddr>, refusal: &Refusal) {
-        let open = self.open_connection(socket);
-        let native = open.and_then(|open| open.state.native().map(|it| (open.serial, it)));
-        let session = native.map(|(serial, _)| self.session_name(serial));
-        let principal = native.map(|(_, native)| &*native.principal.name);
-        let client = native.and_then(|_| self.handling.client_on(socket.0));
+    fn tell_refusal(&self, link: ConnectionId, peer: Option<IpAddr>, refusal: &Refusal) {
+        let open = self.open_connection(link);
+        let native = open.and_then(|open| open.state.native());
+        let session = native.map(|_| self.session_name(link));
+        let principal = native.map(|native| &*native.principal.name);
+        let client = native.and_then(|_| self.handling.client_on(link));
         let (client, device) = (
             client.map(Plain),
             match open.map(|open| &open.state) {

@@ -1,6 +1,6 @@
 //! Whose word counts that an older copy of the store was put back, and what follows. Decision 0029.
 
-use engine::{Io, Socket};
+use engine::Io;
 use model::{Epoch, Principal};
 
 use crate::shard::Shard;
@@ -9,7 +9,7 @@ impl<I: Io> Shard<I> {
     /// Looks at a position that this life of the store never gave. Of a stranger it counts for nothing: anybody can make one up.
     pub(crate) fn heed_positions(&mut self) {
         let Some(beyond) = self.hub.poll_beyond() else { return };
-        let open = self.open_connection(Socket(beyond.link));
+        let open = self.open_connection(beyond.link);
         let native = open.and_then(|open| open.state.native());
         let Some(principal) = native.map(|native| native.principal.clone()) else { return };
         self.counters.positions_beyond += 1;

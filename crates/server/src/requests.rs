@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use engine::{Io, Socket};
-use hub::{Accepts, Outcome, Registration, RequestOutput};
+use engine::Io;
+use hub::{Accepts, ConnectionId, Outcome, Registration, RequestOutput};
 use model::{
     Asked, Code, CommandId, Event, Handle, PING_TOPIC, Payload, PayloadKind, Principal,
     RandomState, Recipients, Refusal, Request, Respond, Response, Selector, TopicName, Unanswered,
@@ -23,11 +23,11 @@ use crate::shard::Shard;
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
     /// A session's command.
-    Session { socket: Socket, serial: u32, id: Option<CommandId> },
+    Session { link: ConnectionId, id: Option<CommandId> },
     /// An HTTP request.
     Http(Asker),
     /// A message on a WebSocket for one device.
-    Socket { socket: Socket, serial: u32, turn: u64 },
+    Socket { link: ConnectionId, turn: u64 },
 }
 
 /// What a session of this shard handles.
@@ -45,41 +45,41 @@ type AnswersUntold = HashMap<Option<CommandId>, u64, RandomState>;
 /// many answers they wait for.
 #[derive(Debug, Default)]
 pub(crate) struct HandlingSessions {
-    all: HashMap<u32, Handling, RandomState>,
-    clients: HashMap<u32, Arc<str>, RandomState>,
-    /// By connection and its serial; those that wait for none are not here.
-    asked: HashMap<(u32, u32), usize, RandomState>,
+    all: HashMap<ConnectionId, Handling, RandomState>,
+    clients: HashMap<ConnectionId, Arc<str>, RandomState>,
+    /// By connection; those that wait for none are not here.
+    asked: HashMap<ConnectionId, usize, RandomState>,
     /// Answers to a request to all that its asker took too slowly to be told, by connection.
-    untold: HashMap<(u32, u32), AnswersUntold, RandomState>,
+    untold: HashMap<ConnectionId, AnswersUntold, RandomState>,
 }
 
 impl HandlingSessions {
     /// Notes what the session on a connection calls itself, as far as that is remembered.
-    pub(crate) fn name(&mut self, link: u32, client: &str, bytes_max: usize) {
+    pub(crate) fn name(&mut self, link: ConnectionId, client: &str, bytes_max: usize) {
         let end = client.floor_char_boundary(bytes_max);
         self.clients.insert(link, client[..end].into());
     }
 
     /// What the session on a connection calls itself.
-    pub(crate) fn client_on(&self, link: u32) -> Option<&str> {
+    pub(crate) fn client_on(&self, link: ConnectionId) -> Option<&str> {
         self.clients.get(&link).map(|client| &**client)
     }
 
     /// How many answers to a request were not told, which is forgotten with that.
-    fn take_untold(&mut self, connection: (u32, u32), id: Option<CommandId>) -> u64 {
-        let Some(of_connection) = self.untold.get_mut(&connection) else { return 0 };
+    fn take_untold(&mut self, link: ConnectionId, id: Option<CommandId>) -> u64 {
+        let Some(of_connection) = self.untold.get_mut(&link) else { return 0 };
         let count = of_connection.remove(&id).unwrap_or(0);
         if of_connection.is_empty() {
-            self.untold.remove(&connection);
+            self.untold.remove(&link);
         }
         count
     }
 
-    fn has_outcome(&mut self, connection: (u32, u32)) {
-        if let Some(asked) = self.asked.get_mut(&connection) {
+    fn has_outcome(&mut self, link: ConnectionId) {
+        if let Some(asked) = self.asked.get_mut(&link) {
             *asked -= 1;
             if *asked == 0 {
-                self.asked.remove(&connection);
+                self.asked.remove(&link);
             }
         }
     }
@@ -89,14 +89,14 @@ impl<I: Io> Shard<I> {
     /// Lets a session answer requests.
     pub(crate) fn handle_requests(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         principal: &Principal,
         id: Option<CommandId>,
         wanted: Handle,
     ) -> Result<(), Refusal> {
         let Handle { selectors, capacity } = wanted;
         let count_max = self.config.limits.handlers_per_session_max;
-        let handling = self.handling.all.entry(socket.0).or_default();
+        let handling = self.handling.all.entry(link).or_default();
         if handling.selectors.len() + selectors.len() > count_max {
             let text = format!(
                 "cannot handle more: handlers_per_session_max is {count_max}; use a pattern, or raise the \
@@ -104,13 +104,10 @@ impl<I: Io> Shard<I> {
             );
             return Err(Refusal::new(Code::TooManySubscriptions, text));
         }
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
-        let session: Arc<str> = self.session_name(serial).into();
-        let client = self.handling.clients.get(&socket.0).cloned();
+        let session: Arc<str> = self.session_name(link).into();
+        let client = self.handling.clients.get(&link).cloned();
         let registration = |selector: &Selector| Registration {
-            shard: self.index,
-            link: socket.0,
-            serial,
+            connection: self.name_of(link),
             selector: selector.clone(),
             session: Arc::clone(&session),
             principal: principal.name.as_str().into(),
@@ -119,23 +116,23 @@ impl<I: Io> Shard<I> {
         let registrations = selectors.iter().map(registration).collect();
         let now = self.now.elapsed;
         self.requests_under_way.register(registrations, capacity, now)?;
-        let handling = self.handling.all.entry(socket.0).or_default();
+        let handling = self.handling.all.entry(link).or_default();
         handling.selectors.extend(selectors.iter().cloned());
         let reserved = handling_bytes(&selectors);
         handling.waiting.push_back((id, selectors));
-        self.reserve(socket, serial, reserved);
+        self.reserve(link, reserved);
         Ok(())
     }
 
     /// Lets a session answer requests no more.
     pub(crate) fn unhandle_requests(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         id: Option<CommandId>,
         unwanted: Unhandle,
     ) -> Result<(), Refusal> {
         let Unhandle { selectors } = unwanted;
-        let known = self.handling.all.entry(socket.0).or_default();
+        let known = self.handling.all.entry(link).or_default();
         if let Some(strange) = selectors.iter().find(|it| !known.selectors.contains(it)) {
             let text = format!(
                 "cannot end handling `{strange}`: this session does not handle it; give the selector exactly \
@@ -145,12 +142,12 @@ impl<I: Io> Shard<I> {
         }
         let gone: HashSet<&Selector, RandomState> = selectors.iter().collect();
         known.selectors.retain(|it| !gone.contains(it));
-        let (now, connection) = (self.now.elapsed, self.open_connection(socket));
+        let (now, connection) = (self.now.elapsed, self.open_connection(link));
         let Some(connection) = connection else { return Ok(()) };
-        let (serial, native) = (connection.serial, connection.state.native());
+        let native = connection.state.native();
         let session = native.map(|native| native.session);
         for selector in gone {
-            self.requests_under_way.unregister(socket.0, serial, Some(selector), now);
+            self.requests_under_way.unregister(link, Some(selector), now);
         }
         if let Some(session) = session {
             self.hub.tell(session, &Event::Unhandled { id, selectors });
@@ -159,28 +156,28 @@ impl<I: Io> Shard<I> {
     }
 
     /// Whether a session handles requests to a topic.
-    pub(crate) fn handles(&self, link: u32, topic: &TopicName) -> bool {
+    pub(crate) fn handles(&self, link: ConnectionId, topic: &TopicName) -> bool {
         let handling = self.handling.all.get(&link);
         handling
             .is_some_and(|it| it.selectors.iter().any(|selector| selector.matches(topic.as_str())))
     }
 
     /// Ends what a connection handled that is gone.
-    pub(crate) fn end_handling(&mut self, socket: Socket, serial: u32) {
-        self.handling.clients.remove(&socket.0);
-        self.handling.asked.remove(&(socket.0, serial));
-        self.handling.untold.remove(&(socket.0, serial));
-        if self.handling.all.remove(&socket.0).is_some() {
+    pub(crate) fn end_handling(&mut self, link: ConnectionId) {
+        self.handling.clients.remove(&link);
+        self.handling.asked.remove(&link);
+        self.handling.untold.remove(&link);
+        if self.handling.all.remove(&link).is_some() {
             let now = self.now.elapsed;
-            self.requests_under_way.unregister(socket.0, serial, None, now);
-            self.requests_under_way.handle_gone(socket.0, now);
+            self.requests_under_way.unregister(link, None, now);
+            self.requests_under_way.handle_gone(link, now);
         }
     }
 
     /// Has a session's request answered.
     pub(crate) fn ask(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         principal: &Principal,
         id: Option<CommandId>,
         request: Request,
@@ -189,9 +186,8 @@ impl<I: Io> Shard<I> {
             let text = "cannot ask without an `id`: the answer would not be known for one; add it";
             return Err(Refusal::new(Code::BadCommand, text));
         }
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
         let asked_max = self.config.limits.requests_per_session_max;
-        let asked = self.handling.asked.entry((socket.0, serial)).or_default();
+        let asked = self.handling.asked.entry(link).or_default();
         if *asked >= asked_max {
             let text = format!(
                 "cannot ask now: the session waits for requests_per_session_max ({asked_max}) answers; ask again \
@@ -200,10 +196,10 @@ impl<I: Io> Shard<I> {
             return Err(Refusal::new(Code::TooManyRequests, text));
         }
         *asked += 1;
-        let from = self.session_name(serial);
-        let result = self.ask_for(Caller::Session { socket, serial, id }, from, principal, request);
+        let from = self.session_name(link);
+        let result = self.ask_for(Caller::Session { link, id }, from, principal, request);
         if result.is_err() {
-            self.handling.has_outcome((socket.0, serial));
+            self.handling.has_outcome(link);
         }
         result
     }
@@ -251,19 +247,18 @@ impl<I: Io> Shard<I> {
     }
 
     /// Takes a session's answer.
-    pub(crate) fn respond(&mut self, socket: Socket, respond: Respond) -> Result<(), Refusal> {
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
-        let device = self.answering_device(socket.0, &respond);
+    pub(crate) fn respond(&mut self, link: ConnectionId, respond: Respond) -> Result<(), Refusal> {
+        let device = self.answering_device(link, &respond);
         if let Some(name) =
             device.as_deref().filter(|_| respond.result == Err(Unanswered::NotHandled))
-            && self.requests_under_way.is_for(respond.request, serial)
+            && self.requests_under_way.is_for(respond.request, link)
         {
             let refusal = Refusal::device_went(name);
             self.requests_under_way.take_back(respond.request, refusal, self.now.elapsed);
             return Ok(());
         }
-        let name = device.unwrap_or_else(|| self.session_name(serial).into());
-        self.requests_under_way.respond((socket.0, serial), respond, name, self.now.elapsed)
+        let name = device.unwrap_or_else(|| self.session_name(link).into());
+        self.requests_under_way.respond(link, respond, name, self.now.elapsed)
     }
 
     /// Takes a request that came over HTTP.
@@ -318,31 +313,31 @@ impl<I: Io> Shard<I> {
                     self.mail_to(shard, ShardMail::Requests { from, mail });
                 }
                 RequestOutput::Tell { link, asked } => self.tell_handler(link, asked),
-                RequestOutput::Registered { link, serial } => self.tell_registered(link, serial),
+                RequestOutput::Registered { link } => self.tell_registered(link),
                 RequestOutput::Answer { asker, outcome, has_more } => {
                     self.tell_outcome(asker, outcome, has_more);
                 }
                 RequestOutput::AnswersEnd { asker, count, missing } => {
-                    if let Caller::Session { socket, serial, id } = asker {
-                        self.handling.has_outcome((socket.0, serial));
-                        let untold = self.handling.take_untold((socket.0, serial), id);
+                    if let Caller::Session { link, id } = asker {
+                        self.handling.has_outcome(link);
+                        let untold = self.handling.take_untold(link, id);
                         let (count, missing) = (count.saturating_sub(untold), missing + untold);
-                        self.tell_caller(socket, serial, &Event::Responded { id, count, missing });
+                        self.tell_caller(link, &Event::Responded { id, count, missing });
                     }
                 }
             }
         }
     }
 
-    fn tell_handler(&mut self, link: u32, asked: Asked) {
+    fn tell_handler(&mut self, link: ConnectionId, asked: Asked) {
         if self.tell_device(link, &asked) {
             return;
         }
         let request = asked.request;
         let is_its_own = self
-            .open_connection(Socket(link))
-            .is_some_and(|open| self.requests_under_way.is_for(request, open.serial));
-        let native = self.open_connection(Socket(link)).and_then(|open| open.state.native());
+            .open_connection(link)
+            .is_some_and(|_| self.requests_under_way.is_for(request, link));
+        let native = self.open_connection(link).and_then(|open| open.state.native());
         match native.filter(|native| is_its_own && !native.is_closing).map(|it| it.session) {
             Some(session) if !self.makes_room(session, asked.payload.bytes().len()) => {
                 let text = "cannot have it answered now: answers_bytes_max bytes wait for the connection of the \
@@ -365,15 +360,15 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn tell_registered(&mut self, link: u32, serial: u32) {
+    fn tell_registered(&mut self, link: ConnectionId) {
         let Some(handling) = self.handling.all.get_mut(&link) else { return };
         let Some((id, selectors)) = handling.waiting.pop_front() else { return };
-        self.release(Socket(link), serial, handling_bytes(&selectors));
-        self.tell_caller(Socket(link), serial, &Event::Handling { id, selectors });
+        self.release(link, handling_bytes(&selectors));
+        self.tell_caller(link, &Event::Handling { id, selectors });
     }
 
-    pub(crate) fn tell_caller(&mut self, socket: Socket, serial: u32, event: &Event) {
-        let connection = self.open_connection(socket).filter(|open| open.serial == serial);
+    pub(crate) fn tell_caller(&mut self, link: ConnectionId, event: &Event) {
+        let connection = self.open_connection(link);
         let native = connection.and_then(|open| open.state.native());
         let Some(session) = native.map(|it| it.session) else { return };
         if let Event::Response(response) = event
@@ -381,9 +376,9 @@ impl<I: Io> Shard<I> {
             && let Err(refusal) = self.check_telling(session, bytes, "tell the answer")
         {
             if response.has_more {
-                return self.note_untold(socket, serial, response.id);
+                return self.note_untold(link, response.id);
             }
-            self.note_refusal(socket, &refusal);
+            self.note_refusal(link, &refusal);
             self.hub.tell(session, &Event::Refused { id: response.id, refusal });
             return;
         }
@@ -391,33 +386,27 @@ impl<I: Io> Shard<I> {
     }
 
     /// Notes that one of the answers to a request to all is not told: the count at the end says that it is missing.
-    fn note_untold(&mut self, socket: Socket, serial: u32, id: Option<CommandId>) {
-        let of_connection = self.handling.untold.entry((socket.0, serial)).or_default();
+    fn note_untold(&mut self, link: ConnectionId, id: Option<CommandId>) {
+        let of_connection = self.handling.untold.entry(link).or_default();
         *of_connection.entry(id).or_default() += 1;
     }
 
-    fn has_room_for_response(&mut self, socket: Socket, serial: u32, payload: &Payload) -> bool {
-        let connection = self.open_connection(socket).filter(|open| open.serial == serial);
+    fn has_room_for_response(&mut self, link: ConnectionId, payload: &Payload) -> bool {
+        let connection = self.open_connection(link);
         let session = connection.and_then(|open| open.state.native()).map(|it| it.session);
         session.is_none_or(|session| self.makes_room(session, payload.bytes().len()))
     }
 
     /// Tells a session that an answer came and could not wait for its connection.
-    fn refuse_response(
-        &mut self,
-        socket: Socket,
-        serial: u32,
-        id: Option<CommandId>,
-        has_more: bool,
-    ) {
+    fn refuse_response(&mut self, link: ConnectionId, id: Option<CommandId>, has_more: bool) {
         if has_more {
-            return self.note_untold(socket, serial, id);
+            return self.note_untold(link, id);
         }
         let text = "cannot tell the answer: answers_bytes_max bytes wait for this connection; the request may have \
                     been carried out; read faster, or ask with a key and ask again";
         let refusal = Refusal::new(Code::TooManyAnswersWaiting, text);
-        self.note_refusal(socket, &refusal);
-        self.tell_caller(socket, serial, &Event::Refused { id, refusal });
+        self.note_refusal(link, &refusal);
+        self.tell_caller(link, &Event::Refused { id, refusal });
     }
 
     fn tell_outcome(&mut self, caller: Caller, mut outcome: Outcome, has_more: bool) {
@@ -430,29 +419,29 @@ impl<I: Io> Shard<I> {
         {
             outcome.result = Err(refusal);
         }
-        if let Caller::Socket { socket, serial, turn } = caller {
-            if self.open_connection(socket).is_some_and(|open| open.serial == serial) {
-                self.answer_socket(socket, turn, outcome);
+        if let Caller::Socket { link, turn } = caller {
+            if self.open_connection(link).is_some() {
+                self.answer_socket(link, turn, outcome);
             }
             return;
         }
-        if let (Caller::Session { socket, serial, .. }, false) = (&caller, has_more) {
-            self.handling.has_outcome((socket.0, *serial));
+        if let (Caller::Session { link, .. }, false) = (&caller, has_more) {
+            self.handling.has_outcome(*link);
         }
         match (caller, outcome.result) {
             (Caller::Socket { .. }, _) => {}
-            (Caller::Session { socket, serial, id }, Ok((_, payload)))
-                if !self.has_room_for_response(socket, serial, &payload) =>
+            (Caller::Session { link, id }, Ok((_, payload)))
+                if !self.has_room_for_response(link, &payload) =>
             {
-                self.refuse_response(socket, serial, id, has_more);
+                self.refuse_response(link, id, has_more);
             }
-            (Caller::Session { socket, serial, id }, Ok((session, payload))) => {
+            (Caller::Session { link, id }, Ok((session, payload))) => {
                 let response = Response { id, session, payload, has_more };
-                self.tell_caller(socket, serial, &Event::Response(response));
+                self.tell_caller(link, &Event::Response(response));
             }
-            (Caller::Session { socket, serial, id }, Err(refusal)) => {
-                self.note_refusal(socket, &refusal);
-                self.tell_caller(socket, serial, &Event::Refused { id, refusal });
+            (Caller::Session { link, id }, Err(refusal)) => {
+                self.note_refusal(link, &refusal);
+                self.tell_caller(link, &Event::Refused { id, refusal });
             }
             (Caller::Http(asker), Ok((_, payload))) => {
                 self.answer(asker, 200, content_type_of(payload.kind()), payload.bytes());

@@ -1,6 +1,7 @@
 //! Which paths this server has, and what takes a request to each.
 
-use engine::{Io, Socket};
+use engine::Io;
+use hub::ConnectionId;
 use model::{Code, Refusal};
 use protocol::http::RequestHead;
 
@@ -117,13 +118,18 @@ fn methods_of(path: &str) -> Vec<&'static str> {
 
 impl<I: Io> Shard<I> {
     /// Takes a whole request that the shards answer among themselves; answers false if it is not such a one.
-    pub(crate) fn take_request(&mut self, socket: Socket, head: &RequestHead, body: &[u8]) -> bool {
+    pub(crate) fn take_request(
+        &mut self,
+        link: ConnectionId,
+        head: &RequestHead,
+        body: &[u8],
+    ) -> bool {
         let route = Route::of(head.path(), false);
         // Whether a page may ask is answered for all paths at once.
         if route == Route::Ordinary || head.method == "OPTIONS" {
             return false;
         }
-        let Some(asker) = self.asker(socket, head) else { return true };
+        let Some(asker) = self.asker(link, head) else { return true };
         if let Err(refusal) = self.check_origin(head) {
             // A page that may not ask may not read why, either; whoever looks at it can.
             self.answer_refusal(Asker { origin: None, ..asker }, &refusal);

@@ -1,12 +1,12 @@
 //! The sessions of a shard, as an operator lists them.
 
 use admin::SeenSession;
-use engine::{Io, Socket};
+use engine::Io;
+use hub::ConnectionId;
 use protocol::native::Encoding;
 
-use crate::connection::{Connection, State};
+use crate::connection::State;
 use crate::encoder::Manner;
-use crate::poll::polled_socket;
 use crate::shard::Shard;
 
 /// Places of connections that are looked at for one question: the rest is for the next.
@@ -27,9 +27,8 @@ impl<I: Io> Shard<I> {
         limit: usize,
     ) -> (Vec<SeenSession>, Option<u32>) {
         let limit = limit.min(TOLD_MAX);
-        let polled_first = polled_socket(0).0;
-        let (end, polled_end) =
-            (self.connections.end() as u32, polled_socket(self.polled.capacity()).0);
+        let polled_first = self.connections.first_unattached();
+        let (end, polled_end) = self.connections.ends();
         let mut next = after.map_or(0, |after| after.saturating_add(1));
         let mut seen = Vec::new();
         for _ in 0..LOOKED_AT_MAX {
@@ -43,22 +42,22 @@ impl<I: Io> Shard<I> {
                 break;
             }
             self.note_work(1);
-            let socket = Socket(next);
-            seen.extend(self.open_connection(socket).and_then(|open| self.seen(socket, open)));
+            seen.extend(self.connections.current(next).and_then(|link| self.seen(link)));
             next += 1;
         }
         (seen, next.checked_sub(1))
     }
 
-    fn seen(&self, socket: Socket, open: &Connection) -> Option<SeenSession> {
+    fn seen(&self, link: ConnectionId) -> Option<SeenSession> {
+        let open = self.open_connection(link)?;
         let native = open.state.native()?;
         let encoding = Manner::of(self.hub.encoding(native.session)).encoding;
         let look = self.hub.look_at(native.session);
         Some(SeenSession {
-            session: self.session_name(open.serial),
+            session: self.session_name(link),
             principal: native.principal.name.clone(),
-            client: self.handling.client_on(socket.0).map(str::to_owned),
-            peer: self.io.peer_address(socket),
+            client: self.handling.client_on(link).map(str::to_owned),
+            peer: self.peer_of(link),
             transport: match &open.state {
                 State::Polled(_) => "poll",
                 State::Stream(_) if is_events(encoding) => "sse",

@@ -12,7 +12,10 @@ use backbone::{
     StoredTopic, Ticket,
 };
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
-use hub::{Chunks, Devices, Hub, HubOptions, Outlet, Requests, ShardIndex};
+use hub::{
+    Chunks, Closed, ConnectionId, Connections, Devices, Hub, HubOptions, Outlet, Requests,
+    ShardConnection, ShardIndex,
+};
 use model::planted::{Fault, is_planted};
 use model::{
     AckLevel, Code, Epoch, Moment, Position, RandomState, Refusal, TopicName, TopicPolicy,
@@ -26,7 +29,7 @@ use crate::budget::Subscribing;
 use crate::byte_queue::ByteQueue;
 use crate::closing::ClosingConnections;
 use crate::config::Config;
-use crate::connection::{Connection, State};
+use crate::connection::{self, Connection, State};
 use crate::devices::{AllStatistics, SessionDevices};
 use crate::encoder::NativeEncoder;
 use crate::history::PendingRead;
@@ -50,19 +53,17 @@ pub struct Shard<I> {
     pub(crate) hub: Hub<NativeEncoder>,
     in_memory: MemoryBackbone,
     pub(crate) disk: Option<DiskBackbone<Box<dyn Store>>>,
-    pub(crate) connections: Chunks<Connection>,
+    pub(crate) connections: Connections<Connection>,
     /// The places of connections among those of their address, apart: most servers see few addresses that count.
     pub(crate) counted: Chunks<Counted>,
-    /// Sessions that are polled: they have no socket.
-    pub(crate) polled: Slab<Connection>,
     /// Connections of which more may be received or carried out than was: their events were told already.
     pub(crate) inputs: WaitingInputs,
     pub(crate) subscribing: Subscribing,
     pub(crate) inbounds: Inbounds,
     /// Connections whose peers send nothing more and are to be answered still.
-    pub(crate) half_closed: HashSet<Socket, RandomState>,
+    pub(crate) half_closed: HashSet<ConnectionId, RandomState>,
     /// Connections about HTTP, and some that were: the sweep drops those that became sessions.
-    pub(crate) requests: Vec<(Socket, u32)>,
+    pub(crate) requests: Vec<ConnectionId>,
     /// Connections to be closed once they took what waits for them, or when the time is up.
     pub(crate) closing: ClosingConnections,
     pub(crate) pending: Slab<PendingPublish>,
@@ -79,7 +80,7 @@ pub struct Shard<I> {
     pub(crate) devices_attached: usize,
     pub(crate) session_devices: SessionDevices,
     /// WebSockets that have to present a token until then, the earliest first.
-    pub(crate) unauthenticated: VecDeque<(Socket, u32, Duration)>,
+    pub(crate) unauthenticated: VecDeque<(ConnectionId, Duration)>,
     pub(crate) statistics: AllStatistics,
     pub(crate) inflater: Inflater,
     pub(crate) epoch: Epoch,
@@ -90,7 +91,6 @@ pub struct Shard<I> {
     pub(crate) waiting: Vec<VecDeque<ShardMail>>,
     pub(crate) api: Option<mpsc::Sender<Exchange>>,
     buffer: Vec<u8>,
-    serials: u32,
     /// Connections beyond this many get no session, only ordinary answers.
     pub(crate) sessions_max: usize,
     pub(crate) now: Moment,
@@ -186,36 +186,36 @@ pub(crate) struct Wire<'a, I> {
     memory: &'a Memory,
     inputs: &'a mut WaitingInputs,
     closing: &'a mut ClosingConnections,
-    polled: &'a mut Slab<Connection>,
+    connections: &'a mut Connections<Connection>,
     poll_bytes_max: usize,
     /// Polled sessions that were told something.
-    told: Vec<Socket>,
-    broken: Vec<Socket>,
+    told: Vec<ConnectionId>,
+    broken: Vec<ConnectionId>,
 }
 
 impl<I> Wire<'_, I> {
     /// The polled sessions that were told something, and the connections that broke.
-    pub(crate) fn into_told_and_broken(self) -> (Vec<Socket>, Vec<Socket>) {
+    pub(crate) fn into_told_and_broken(self) -> (Vec<ConnectionId>, Vec<ConnectionId>) {
         (self.told, self.broken)
     }
 }
 
 impl<I: Io> Outlet for Wire<'_, I> {
-    fn send(&mut self, link: u32, bytes: &[u8]) -> hub::Sent {
-        self.inputs.wake(Socket(link));
-        self.closing.touch(Socket(link));
-        if let Some(index) = poll::polled_index(Socket(link)) {
-            let polled = self.polled.get_mut(index);
+    fn send(&mut self, link: ConnectionId, bytes: &[u8]) -> hub::Sent {
+        self.inputs.wake(link);
+        self.closing.touch(link);
+        if link.socket().is_none() {
+            let polled = self.connections.get_mut(link);
             let sent = poll::take(polled, bytes, self.poll_bytes_max, self.memory);
             if sent == hub::Sent::Taken(bytes.len()) {
-                self.told.push(Socket(link));
+                self.told.push(link);
             }
             return sent;
         }
-        match self.io.send(Socket(link), bytes) {
+        match connection::send(self.io, link, bytes) {
             engine::Sent::Bytes(taken) => hub::Sent::Taken(taken),
             engine::Sent::Closed => {
-                self.broken.push(Socket(link));
+                self.broken.push(link);
                 hub::Sent::Closed
             }
         }
@@ -263,9 +263,8 @@ impl<I: Io> Shard<I> {
             hub,
             in_memory,
             disk,
-            connections: Chunks::default(),
+            connections: Connections::default(),
             counted: Chunks::default(),
-            polled: Slab::new(),
             inputs: WaitingInputs::default(),
             subscribing: Subscribing::default(),
             inbounds: Inbounds::default(),
@@ -292,7 +291,6 @@ impl<I: Io> Shard<I> {
             peers,
             api,
             buffer: vec![0; READ_BUFFER_BYTES],
-            serials: 0,
             sessions_max,
             now,
             memory,
@@ -341,8 +339,8 @@ impl<I: Io> Shard<I> {
             if self.has_worked_enough() {
                 break;
             }
-            if let Some((socket, waiting)) = self.inputs.next() {
-                self.go_on(socket, waiting);
+            if let Some((link, waiting)) = self.inputs.next() {
+                self.go_on(link, waiting);
             }
         }
         while let Some(event) = self.io.poll_event() {
@@ -359,12 +357,12 @@ impl<I: Io> Shard<I> {
         self.send_mail();
         let has_more = self.flush();
         while let Some(link) = self.hub.poll_granted() {
-            self.inputs.wake(Socket(link));
+            self.inputs.wake(link);
         }
         self.relieve_memory();
         self.fetch_pages();
         while let Some((link, refusal)) = self.hub.poll_closing() {
-            self.close_native(Socket(link), &refusal, refusal.code.number());
+            self.close_native(link, &refusal, refusal.code.number());
         }
         self.finish_closing();
         self.end_turn();
@@ -384,7 +382,7 @@ impl<I: Io> Shard<I> {
         let due = due.map(|at| at.saturating_sub(now.elapsed));
         let idle = due.map_or(IDLE, |due| due.min(IDLE));
         debug_assert!(
-            !self.inputs.parked().any(|socket| self.may_go_on(socket)),
+            !self.inputs.parked().any(|link| self.may_go_on(link)),
             "what may go on has a turn"
         );
         let has_input = self.inputs.turns() > 0 || self.closing.is_touched();
@@ -412,27 +410,36 @@ impl<I: Io> Shard<I> {
     fn handle_event(&mut self, event: IoEvent) {
         match event {
             IoEvent::Accepted { socket, peer } => self.open(socket, peer.ip()),
-            IoEvent::Readable { socket, ends } => self.receive(socket, ends),
-            IoEvent::Writable(socket) => self.handle_writable(socket),
+            IoEvent::Readable { socket, ends } => {
+                if let Some(link) = self.connections.current(socket.0) {
+                    self.receive(link, ends);
+                }
+            }
+            IoEvent::Writable(socket) => {
+                if let Some(link) = self.connections.current(socket.0) {
+                    self.handle_writable(link);
+                }
+            }
         }
     }
 
     fn open(&mut self, socket: Socket, peer: IpAddr) {
+        let connection = Connection {
+            heard_at: self.now.coarse_seconds(),
+            state: State::Head(ByteQueue::default()),
+        };
+        let Ok(link) = self.connections.open(socket.0, connection) else {
+            return self.io.retire(socket);
+        };
+        self.requests.push(link);
         let addresses = &self.access.addresses;
         let network = addresses.of_peer(peer);
         let counted =
             network.map_or(Ok(None), |network| addresses.connect(network, &self.config.limits));
-        let connection = Connection {
-            serial: self.next_serial(),
-            heard_at: self.now.coarse_seconds(),
-            state: State::Head(ByteQueue::default()),
-        };
-        self.requests.push((socket, connection.serial));
-        self.connections.put(socket.0 as usize, connection);
         match counted {
             Ok(Some(counted)) => drop(self.counted.put(socket.0 as usize, counted)),
             Ok(None) => {}
-            Err(refusal) => self.refuse_http(socket, &refusal),
+            Err(refusal) => self.refuse_http(link, &refusal),
         }
     }
 
@@ -440,56 +447,53 @@ impl<I: Io> Shard<I> {
         self.is_stopping
     }
 
-    pub(crate) fn next_serial(&mut self) -> u32 {
-        self.serials = self.serials.wrapping_add(1);
-        self.serials
+    /// How other shards name a connection of this one.
+    pub(crate) fn name_of(&self, id: ConnectionId) -> ShardConnection {
+        ShardConnection { shard: self.index, id }
     }
 
-    pub(crate) fn connection(&mut self, socket: Socket) -> Option<&mut Connection> {
-        match poll::polled_index(socket) {
-            Some(index) => self.polled.get_mut(index),
-            None => self.connections.get_mut(socket.0 as usize),
-        }
+    pub(crate) fn connection(&mut self, link: ConnectionId) -> Option<&mut Connection> {
+        self.connections.get_mut(link)
     }
 
-    pub(crate) fn open_connection(&self, socket: Socket) -> Option<&Connection> {
-        match poll::polled_index(socket) {
-            Some(index) => self.polled.get(index),
-            None => self.connections.get(socket.0 as usize),
-        }
+    pub(crate) fn open_connection(&self, link: ConnectionId) -> Option<&Connection> {
+        self.connections.get(link)
     }
 
     /// Receives what a socket holds. What `ends` is received to its end: no event will tell of that.
-    fn receive(&mut self, socket: Socket, ends: bool) {
+    fn receive(&mut self, link: ConnectionId, ends: bool) {
         let ends = ends && !is_planted(Fault::EndsUnheard);
         for _ in 0..READS_IN_A_ROW {
-            if self.connection(socket).is_none() {
+            if self.connection(link).is_none() {
                 return;
             }
-            if !self.may_read(socket) || self.has_worked_enough() {
+            if !self.may_read(link) || self.has_worked_enough() {
                 break;
             }
             let mut buffer = std::mem::take(&mut self.buffer);
-            let received = self.io.receive(socket, &mut buffer);
+            let received = match link.socket() {
+                Some(socket) => self.io.receive(Socket(socket), &mut buffer),
+                None => Received::Nothing,
+            };
             let has_more = match received {
                 Received::Bytes(count) => ends || count == buffer.len(),
                 Received::Nothing | Received::Ended | Received::Closed => false,
             };
             match received {
-                Received::Bytes(count) => self.handle_bytes(socket, &mut buffer[..count]),
+                Received::Bytes(count) => self.handle_bytes(link, &mut buffer[..count]),
                 Received::Nothing => {}
-                Received::Ended => self.handle_end(socket),
-                Received::Closed => self.drop_connection(socket),
+                Received::Ended => self.handle_end(link),
+                Received::Closed => self.drop_connection(link),
             }
             self.buffer = buffer;
             if !has_more {
                 return;
             }
         }
-        if ends && self.is_left(socket) {
-            return self.drop_connection(socket);
+        if ends && self.is_left(link) {
+            return self.drop_connection(link);
         }
-        if let Some(waiting) = self.go_on_later(socket) {
+        if let Some(waiting) = self.go_on_later(link) {
             waiting.is_readable = true;
             waiting.ends |= ends;
         }
@@ -497,68 +501,65 @@ impl<I: Io> Shard<I> {
 
     /// Whether a connection whose peer sends nothing more waits for that peer to take answers in vain. Who ends a WebSocket without
     /// its closing handshake has left (RFC 6455, section 7.1.5); who ends the requests of a connection may still read their answers.
-    fn is_left(&self, socket: Socket) -> bool {
-        let open = self.open_connection(socket);
+    fn is_left(&self, link: ConnectionId) -> bool {
+        let open = self.open_connection(link);
         let is_websocket = open.is_some_and(|open| {
             matches!(open.state, State::Native(_) | State::Echo(_) | State::DeviceSocket(_))
         });
-        is_websocket && !self.has_room(socket)
+        is_websocket && !self.has_room(link)
     }
 
     /// Lets a connection's input go on in the next turn.
-    pub(crate) fn go_on_later(&mut self, socket: Socket) -> Option<&mut Waiting> {
-        let serial = self.connection(socket)?.serial;
-        Some(self.inputs.add(socket, serial))
+    pub(crate) fn go_on_later(&mut self, link: ConnectionId) -> Option<&mut Waiting> {
+        self.open_connection(link)?;
+        Some(self.inputs.add(link))
     }
 
     /// Goes on with input that waited.
-    fn go_on(&mut self, socket: Socket, mut waiting: Waiting) {
+    fn go_on(&mut self, link: ConnectionId, mut waiting: Waiting) {
         self.note_work(1);
         let (is_readable, ends) = (waiting.is_readable, waiting.ends);
-        let serial = waiting.serial();
-        let is_it =
-            |shard: &Self| shard.open_connection(socket).is_some_and(|open| open.serial == serial);
-        if !is_it(self) {
+        if self.open_connection(link).is_none() {
             return;
         }
-        if !self.may_go_on(socket) {
-            return match ends && self.is_left(socket) {
-                true => self.drop_connection(socket),
-                false => self.inputs.park(socket, waiting),
+        if !self.may_go_on(link) {
+            return match ends && self.is_left(link) {
+                true => self.drop_connection(link),
+                false => self.inputs.park(link, waiting),
             };
         }
-        self.take_requests(socket);
-        self.go_on_with_received(socket, &mut waiting);
-        if waiting.has_received() || self.inputs.has_received(socket) {
-            if is_it(self) {
-                self.inputs.put_back(socket, waiting);
+        self.take_requests(link);
+        self.go_on_with_received(link, &mut waiting);
+        if waiting.has_received() || self.inputs.has_received(link) {
+            if self.open_connection(link).is_some() {
+                self.inputs.put_back(link, waiting);
             }
         } else if is_readable {
-            self.receive(socket, ends);
+            self.receive(link, ends);
         }
     }
 
     /// Goes on with what was received before, as far as the answers leave room.
-    fn go_on_with_received(&mut self, socket: Socket, waiting: &mut Waiting) {
+    fn go_on_with_received(&mut self, link: ConnectionId, waiting: &mut Waiting) {
         while let Some(commands) = waiting.commands.front_mut() {
-            if !self.carry_out(socket, commands) {
+            if !self.carry_out(link, commands) {
                 return;
             }
             waiting.commands.pop_front();
         }
         if !waiting.bytes.is_empty() {
-            let taken = self.handle_messages(socket, waiting.bytes.rest_mut());
+            let taken = self.handle_messages(link, waiting.bytes.rest_mut());
             waiting.bytes.take(taken);
         }
     }
 
     /// Takes messages of a conversation, as far as its answers leave room; answers how many bytes.
-    fn handle_messages(&mut self, socket: Socket, bytes: &mut [u8]) -> usize {
-        let taken = match self.open_connection(socket).map(|open| &open.state) {
-            Some(State::Native(_)) => self.handle_native(socket, bytes),
-            Some(State::Echo(_)) => self.handle_echo(socket, bytes),
-            Some(State::DeviceSocket(_)) => self.handle_device_socket(socket, bytes),
-            Some(State::Device(_)) => self.handle_device(socket, bytes),
+    fn handle_messages(&mut self, link: ConnectionId, bytes: &mut [u8]) -> usize {
+        let taken = match self.open_connection(link).map(|open| &open.state) {
+            Some(State::Native(_)) => self.handle_native(link, bytes),
+            Some(State::Echo(_)) => self.handle_echo(link, bytes),
+            Some(State::DeviceSocket(_)) => self.handle_device_socket(link, bytes),
+            Some(State::Device(_)) => self.handle_device(link, bytes),
             _ => bytes.len(),
         };
         self.note_bytes(taken);
@@ -566,30 +567,26 @@ impl<I: Io> Shard<I> {
     }
 
     /// Whether a connection that waits is not waiting in vain.
-    fn may_go_on(&self, socket: Socket) -> bool {
+    fn may_go_on(&self, link: ConnectionId) -> bool {
         let has_request = matches!(
-            self.connections.get(socket.0 as usize),
+            self.connections.get(link),
             Some(Connection { state: State::Head(input), .. }) if !input.is_empty()
         );
-        has_request || self.has_room(socket) && self.may_receive(socket)
+        has_request || self.has_room(link) && self.may_receive(link)
     }
 
     /// Whether a connection's answers, and what was received before, leave room for more.
-    fn may_read(&self, socket: Socket) -> bool {
-        match self.connections.get(socket.0 as usize) {
+    fn may_read(&self, link: ConnectionId) -> bool {
+        match self.connections.get(link) {
             // What they receive is no command: it is received to hear of the end.
             Some(Connection { state: State::Stream(_), .. }) => true,
-            _ => {
-                !self.inputs.has_received(socket)
-                    && self.has_room(socket)
-                    && self.may_receive(socket)
-            }
+            _ => !self.inputs.has_received(link) && self.has_room(link) && self.may_receive(link),
         }
     }
 
     /// Whether requests that came early leave room for more: for what a head may be, and one receive.
-    fn may_receive(&self, socket: Socket) -> bool {
-        let early = match self.connections.get(socket.0 as usize).map(|open| &open.state) {
+    fn may_receive(&self, link: ConnectionId) -> bool {
+        let early = match self.connections.get(link).map(|open| &open.state) {
             Some(State::Answering(answering)) => &answering.early,
             Some(State::Head(input)) => input,
             _ => return true,
@@ -598,48 +595,48 @@ impl<I: Io> Shard<I> {
     }
 
     /// Hears that something happened to a connection by which its input may go on, or its closing.
-    pub(crate) fn touch(&mut self, socket: Socket) {
-        self.inputs.wake(socket);
-        self.closing.touch(socket);
+    pub(crate) fn touch(&mut self, link: ConnectionId) {
+        self.inputs.wake(link);
+        self.closing.touch(link);
     }
 
-    pub(crate) fn handle_bytes(&mut self, socket: Socket, bytes: &mut [u8]) {
+    pub(crate) fn handle_bytes(&mut self, link: ConnectionId, bytes: &mut [u8]) {
         let now = self.now.coarse_seconds();
-        let Some(connection) = self.connection(socket) else { return };
+        let Some(connection) = self.connection(link) else { return };
         match &mut connection.state {
             State::Head(_) | State::Body(_) | State::Answering(_) => {
-                match self.check_arriving(socket, bytes.len()) {
-                    Ok(()) => self.handle_http(socket, bytes),
-                    Err(refusal) => self.refuse_http(socket, &refusal),
+                match self.check_arriving(link, bytes.len()) {
+                    Ok(()) => self.handle_http(link, bytes),
+                    Err(refusal) => self.refuse_http(link, &refusal),
                 }
             }
             State::Native(_) | State::Echo(_) | State::DeviceSocket(_) => {
                 connection.heard_at = now;
                 let is_native = matches!(connection.state, State::Native(_));
-                let taken = self.handle_messages(socket, bytes);
-                self.keep_bytes(socket, &bytes[taken..]);
+                let taken = self.handle_messages(link, bytes);
+                self.keep_bytes(link, &bytes[taken..]);
                 if is_native {
-                    self.check_partial(socket);
+                    self.check_partial(link);
                 }
             }
             State::Device(_) => {
                 connection.heard_at = now;
-                let taken = self.handle_messages(socket, bytes);
-                self.keep_bytes(socket, &bytes[taken..]);
+                let taken = self.handle_messages(link, bytes);
+                self.keep_bytes(link, &bytes[taken..]);
             }
             // Nothing is asked on a connection whose answer goes on.
             State::Stream(_) | State::Polled(_) => {}
         }
     }
 
-    fn handle_writable(&mut self, socket: Socket) {
-        let Some(connection) = self.connection(socket) else { return };
+    fn handle_writable(&mut self, link: ConnectionId) {
+        let Some(connection) = self.connection(link) else { return };
         match &connection.state {
-            State::Answering(_) => self.send_answer(socket),
-            State::Body(_) => self.send_continue(socket),
-            State::Echo(_) => self.send_echo(socket),
-            State::Device(_) => self.send_device(socket),
-            State::DeviceSocket(_) => self.send_device_socket(socket),
+            State::Answering(_) => self.send_answer(link),
+            State::Body(_) => self.send_continue(link),
+            State::Echo(_) => self.send_echo(link),
+            State::Device(_) => self.send_device(link),
+            State::DeviceSocket(_) => self.send_device_socket(link),
             other => {
                 if let Some(session) = other.native().map(|native| native.session) {
                     self.hub.handle_writable(session);
@@ -649,36 +646,32 @@ impl<I: Io> Shard<I> {
     }
 
     /// Forgets a connection and closes its socket.
-    pub(crate) fn drop_connection(&mut self, socket: Socket) {
-        let polled = poll::polled_index(socket);
-        let connection = match polled {
-            Some(index) => self.polled.try_remove(index),
-            None => self.connections.take(socket.0 as usize),
-        };
-        let Some(connection) = connection else { return };
-        self.inputs.forget(socket);
-        self.closing.forget(socket);
-        self.subscribing.forget(socket);
-        self.inbounds.take(socket);
-        self.half_closed.remove(&socket);
+    pub(crate) fn drop_connection(&mut self, link: ConnectionId) {
+        let Some(Closed { connection, is_used_up }) = self.connections.close(link) else { return };
+        self.inputs.forget(link);
+        self.closing.forget(link);
+        self.subscribing.forget(link);
+        self.inbounds.take(link);
+        self.half_closed.remove(&link);
         self.has_leavings = true;
-        self.end_counted(socket, &connection);
+        self.end_counted(link, &connection);
         if let Some(native) = connection.state.native() {
-            tracing::debug!(session = self.session_name(connection.serial), "session ended");
+            tracing::debug!(session = self.session_name(link), "session ended");
             self.hub.close_session(native.session);
-            self.end_handling(socket, connection.serial);
-            self.end_session_devices(socket, connection.serial);
-            self.subscribers.forget(socket, connection.serial);
+            self.end_handling(link);
+            self.end_session_devices(link);
+            self.subscribers.forget(link);
         }
         if let State::Device(attached) = &connection.state {
-            self.end_device(socket, connection.serial, attached);
+            self.end_device(link, attached);
         }
         if let State::DeviceSocket(open) = &connection.state {
             self.end_device_socket(open);
         }
-        match polled {
-            Some(_) => self.end_polled(connection),
-            None => self.io.close(socket),
+        match link.socket() {
+            None => self.end_polled(connection),
+            Some(socket) if is_used_up => self.io.retire(Socket(socket)),
+            Some(socket) => self.io.close(Socket(socket)),
         }
     }
 
@@ -698,7 +691,7 @@ impl<I: Io> Shard<I> {
             memory: &self.memory,
             inputs: &mut self.inputs,
             closing: &mut self.closing,
-            polled: &mut self.polled,
+            connections: &mut self.connections,
             poll_bytes_max: self.config.limits.poll_bytes_max,
             told: Vec::new(),
             broken: Vec::new(),
@@ -707,9 +700,9 @@ impl<I: Io> Shard<I> {
     }
 
     /// Does what follows from what was sent.
-    pub(crate) fn settle_wire(&mut self, told: Vec<Socket>, broken: Vec<Socket>) {
-        told.into_iter().for_each(|socket| self.answer_told_poll(socket));
-        broken.into_iter().for_each(|socket| self.drop_connection(socket));
+    pub(crate) fn settle_wire(&mut self, told: Vec<ConnectionId>, broken: Vec<ConnectionId>) {
+        told.into_iter().for_each(|link| self.answer_told_poll(link));
+        broken.into_iter().for_each(|link| self.drop_connection(link));
     }
 
     fn run_backbone(&mut self) {
@@ -840,14 +833,14 @@ impl<I: Io> Shard<I> {
         let refusal = Refusal::new(Code::GoingAway, text);
         // Whoever polls not just now would be waited for in vain.
         self.drop_unpolled();
-        let polled: Vec<Socket> = self.polled_sockets().collect();
-        let connected = (0..self.connections.end()).map(|index| Socket(index as u32));
-        for socket in connected.chain(polled) {
-            match self.open_connection(socket).map(|connection| connection.state.native()) {
-                Some(Some(_)) => self.close_native(socket, &refusal, refusal.code.number()),
+        let (end, polled_end) = self.connections.ends();
+        for place in (0..end).chain(self.connections.first_unattached()..polled_end) {
+            let Some(link) = self.connections.current(place) else { continue };
+            match self.open_connection(link).map(|connection| connection.state.native()) {
+                Some(Some(_)) => self.close_native(link, &refusal, refusal.code.number()),
                 Some(None) => {
-                    self.close_device(socket, &refusal);
-                    self.close_soon(socket);
+                    self.close_device(link, &refusal);
+                    self.close_soon(link);
                 }
                 None => {}
             }
@@ -863,7 +856,7 @@ impl<I: Io> Shard<I> {
         let [memory_allocated_bytes, memory_reserved_bytes, memory_correction_bytes] =
             if is_first { self.memory.parts() } else { [0; 3] };
         ShardCounters {
-            connections: self.connections.len() as u64,
+            connections: self.connections.socket_count() as u64,
             sessions: hub.sessions,
             audiences: hub.audiences,
             subscriptions: hub.subscriptions,

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use access::{Network, check_read};
-use engine::{Io, Socket};
+use engine::Io;
+use hub::ConnectionId;
 use model::{AckLevel, Code, Command, Features, Hello, Position, Principal, Refusal, TopicName};
 use protocol::http::{BodyLen, RequestHead, encode_last_chunk, encode_response_head};
 use protocol::native::binary::IsBinary;
@@ -69,7 +70,7 @@ impl<I: Io> Shard<I> {
                 self.open_polled(asker, new, counted);
             }
             _ => {
-                self.count_connection(asker.socket, asker.network)?;
+                self.count_connection(asker.connection.id, asker.network)?;
                 self.open_stream(asker, route, head.version_minor, new);
             }
         }
@@ -133,7 +134,7 @@ impl<I: Io> Shard<I> {
         version_minor: u8,
         new: NewSession,
     ) {
-        let socket = asker.socket;
+        let link = asker.connection.id;
         let is_events = route == SessionRoute::Events;
         let selectors = new.opening.subscribe.as_ref().map(|it| it.selectors.as_slice());
         let encoding = match (is_events, selectors.and_then(only_topic)) {
@@ -158,27 +159,27 @@ impl<I: Io> Shard<I> {
         encode_response_head(200, &self.date(), &fields, body, false, &mut begin);
         begin_stream(encoding, framing, new.opening.padding_bytes, &mut begin);
         let manner = Manner { encoding, framing, is_deflated: false, has_fragments: false };
-        let native = self.open_session(socket, manner, &new.principal);
+        let native = self.open_session(link, manner, &new.principal);
         let session = native.session;
         self.hub.tell_bytes(session, &begin);
         let opened_at = self.now.coarse_seconds();
-        if let Some(connection) = self.connection(socket) {
+        if let Some(connection) = self.connection(link) {
             connection.state = State::Stream(Box::new(Stream { native, framing, opened_at }));
             connection.heard_at = opened_at;
         }
-        self.begin_session(socket, new);
+        self.begin_session(link, new);
     }
 
     /// Opens a session that is spoken to in `manner`.
     pub(crate) fn open_session(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         manner: Manner,
         principal: &Arc<Principal>,
     ) -> Native {
-        let session = self.hub.open_session(socket.0, manner.index());
+        let session = self.hub.open_session(link, manner.index());
         self.hub.set_rates(session, principal.rates, self.now);
-        self.log_opening(socket, &principal.name);
+        self.log_opening(link, &principal.name);
         Native {
             session,
             principal: Arc::clone(principal),
@@ -191,7 +192,7 @@ impl<I: Io> Shard<I> {
     }
 
     /// Carries out what a request that opened a session asked for.
-    pub(crate) fn begin_session(&mut self, socket: Socket, new: NewSession) {
+    pub(crate) fn begin_session(&mut self, link: ConnectionId, new: NewSession) {
         let NewSession { mut opening, mut commands, .. } = new;
         let first = commands.peek(&self.config.limits);
         // Pieces of a large publication come among others, whose ids would say that it came whole.
@@ -209,29 +210,31 @@ impl<I: Io> Shard<I> {
             .subscribe
             .map(|subscribe| Ok((None, Command::Subscribe(subscribe), IsBinary::No)));
         for command in greeting.into_iter().chain(subscribe) {
-            self.handle_command(socket, command);
+            self.handle_command(link, command);
         }
-        self.carry_out_or_keep(socket, Commands::Batch(commands));
+        self.carry_out_or_keep(link, Commands::Batch(commands));
     }
 
     /// The key of the session on a connection.
-    pub(crate) fn session_key(&self, socket: Socket, serial: u32) -> String {
-        key_of(SessionPlace { shard: self.index, socket, serial }, &self.secret)
+    pub(crate) fn session_key(&self, link: ConnectionId) -> String {
+        key_of(SessionPlace::of(self.name_of(link)), &self.secret)
     }
 
     /// Takes a request about a session that should be on this shard.
     pub(crate) fn handle_own_session_request(&mut self, request: SessionRequest) {
         let SessionRequest { place, asker, commands, polled_after } = request;
-        let SessionPlace { socket, serial, .. } = place;
+        let Some(link) = self.connections.named(place.connection) else {
+            return self.answer_refusal(asker, &no_session());
+        };
         let answers_bytes_max = self.config.limits.answers_bytes_max;
-        let connection = self.open_connection(socket).filter(|open| open.serial == serial);
+        let connection = self.open_connection(link);
         let Some(native) = connection.and_then(|open| open.state.native()) else {
             return self.answer_refusal(asker, &no_session());
         };
         if native.is_closing {
             return self.answer_refusal(asker, &no_session());
         }
-        let is_full = self.inputs.bytes_of_commands(socket) >= answers_bytes_max;
+        let is_full = self.inputs.bytes_of_commands(link) >= answers_bytes_max;
         if is_full && !commands.is_empty() {
             let text = "cannot take more commands now: answers_bytes_max bytes of earlier ones wait until their answers \
                         are read; read the session's response, then send these again";
@@ -239,9 +242,9 @@ impl<I: Io> Shard<I> {
             return self.answer_refusal(asker, &refusal);
         }
         let count = commands.len();
-        self.carry_out_or_keep(socket, Commands::Batch(commands));
+        self.carry_out_or_keep(link, Commands::Batch(commands));
         match polled_after {
-            Some(batch) => self.poll(socket, asker, batch),
+            Some(batch) => self.poll(link, asker, batch),
             None => {
                 let body = format!("{{\"accepted\":{count}}}");
                 self.answer(asker, 202, "application/json", body.as_bytes());
@@ -257,9 +260,9 @@ impl<I: Io> Shard<I> {
     }
 
     /// Sends a response that goes on a sign of life.
-    pub(crate) fn keep_alive(&mut self, socket: Socket) {
+    pub(crate) fn keep_alive(&mut self, link: ConnectionId) {
         let now = self.now.coarse_seconds();
-        let Some(connection) = self.connection(socket) else { return };
+        let Some(connection) = self.connection(link) else { return };
         let State::Stream(stream) = &connection.state else { return };
         let (session, framing) = (stream.native.session, stream.framing);
         connection.heard_at = now;
@@ -272,11 +275,11 @@ impl<I: Io> Shard<I> {
     }
 
     /// Ends a response that went on for as long as one may.
-    pub(crate) fn roll(&mut self, socket: Socket) {
+    pub(crate) fn roll(&mut self, link: ConnectionId) {
         let text =
             "the response went on for stream_ms_max: ask again, and go on from the last positions";
         let refusal = Refusal::new(Code::ResponseRolled, text);
-        self.close_native(socket, &refusal, refusal.code.number());
+        self.close_native(link, &refusal, refusal.code.number());
     }
 }
 

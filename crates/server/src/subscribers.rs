@@ -8,8 +8,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use backbone::Ticket;
-use engine::{Io, Socket};
-use hub::{SelectorTree, ShardIndex, home_shard};
+use engine::Io;
+use hub::{ConnectionId, SelectorTree, ShardIndex, home_shard};
 use model::planted::{Fault, is_planted};
 use model::{
     AckLevel, Acknowledge, Code, CommandId, Draft, Event, Limits, Payload, PayloadKind, PolicyRule,
@@ -38,8 +38,8 @@ pub(crate) struct Subscribers {
     names: HashMap<Box<str>, Names, RandomState>,
     /// Subscribes of this shard's sessions that wait to hear what their name came to, one of a session at most.
     waiting: Slab<Waiting>,
-    /// What those sessions asked for since, by connection and serial: it is carried out in order.
-    behind: HashMap<(u32, u32), Behind, RandomState>,
+    /// What those sessions asked for since, by connection: it is carried out in order.
+    behind: HashMap<ConnectionId, Behind, RandomState>,
     /// Subscribes in `waiting` that have such, and commands behind them.
     changes: usize,
 }
@@ -73,8 +73,8 @@ struct Behind {
 
 impl Subscribers {
     /// Forgets what a session asked for that is gone.
-    pub(crate) fn forget(&mut self, socket: Socket, serial: u32) {
-        if let Some(behind) = self.behind.remove(&(socket.0, serial)) {
+    pub(crate) fn forget(&mut self, link: ConnectionId) {
+        if let Some(behind) = self.behind.remove(&link) {
             self.changes -= 1 + behind.changes.len();
         }
     }
@@ -87,8 +87,7 @@ impl Subscribers {
 
 #[derive(Debug)]
 struct Waiting {
-    socket: Socket,
-    serial: u32,
+    link: ConnectionId,
     id: Option<CommandId>,
     wanted: Subscribe,
 }
@@ -172,13 +171,12 @@ impl<I: Io> Shard<I> {
     /// Too much waits, or the change is refused.
     pub(crate) fn change_subscriptions(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         id: Option<CommandId>,
         change: Change,
     ) -> Result<(), Refusal> {
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
-        let Some(behind) = self.subscribers.behind.get_mut(&(socket.0, serial)) else {
-            return self.change_now(socket, id, change);
+        let Some(behind) = self.subscribers.behind.get_mut(&link) else {
+            return self.change_now(link, id, change);
         };
         let len_max = self.config.limits.changes_waiting_max;
         if behind.len + change.len() > len_max {
@@ -196,16 +194,16 @@ impl<I: Io> Shard<I> {
 
     fn change_now(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         id: Option<CommandId>,
         change: Change,
     ) -> Result<(), Refusal> {
-        let native = self.connection(socket).and_then(|open| open.state.native());
+        let native = self.connection(link).and_then(|open| open.state.native());
         let Some(native) = native else { return Ok(()) };
         let (session, principal) = (native.session, native.principal.clone());
         match change {
             Change::Subscribe(wanted) if wanted.name.is_some() => {
-                self.subscribe_by_name(socket, &principal, id, wanted)
+                self.subscribe_by_name(link, &principal, id, wanted)
             }
             Change::Subscribe(wanted) => self.hub.subscribe(session, id, wanted),
             Change::Unsubscribe(unwanted) => self.hub.unsubscribe(session, id, unwanted),
@@ -213,15 +211,15 @@ impl<I: Io> Shard<I> {
     }
 
     /// Carries out what a session asked for behind a command that is done, until one has to wait again.
-    fn carry_out_behind(&mut self, socket: Socket, serial: u32) {
-        let name = (socket.0, serial);
+    fn carry_out_behind(&mut self, link: ConnectionId) {
+        let name = link;
         let Some(mut behind) = self.subscribers.behind.remove(&name) else { return };
         self.subscribers.changes -= 1 + behind.changes.len();
         while let Some((id, change)) = behind.changes.pop_front() {
             behind.len -= change.len();
-            if let Err(refusal) = self.change_now(socket, id, change) {
-                self.note_refusal(socket, &refusal);
-                self.tell_caller(socket, serial, &Event::Refused { id, refusal });
+            if let Err(refusal) = self.change_now(link, id, change) {
+                self.note_refusal(link, &refusal);
+                self.tell_caller(link, &Event::Refused { id, refusal });
             }
             if let Some(again) = self.subscribers.behind.get_mut(&name) {
                 self.subscribers.changes += behind.changes.len();
@@ -234,7 +232,7 @@ impl<I: Io> Shard<I> {
     /// Subscribes a session from where its name came to.
     fn subscribe_by_name(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         principal: &Principal,
         id: Option<CommandId>,
         wanted: Subscribe,
@@ -243,7 +241,7 @@ impl<I: Io> Shard<I> {
         let (home, topic) = self.home_of_name(principal, name)?;
         if home == self.index {
             let positions = self.positions_of_name(&topic);
-            return self.subscribe_from(socket, id, wanted, positions);
+            return self.subscribe_from(link, id, wanted, positions);
         }
         let waiting_max = self.config.limits.subscribes_waiting_max;
         if self.subscribers.waiting.len() >= waiting_max {
@@ -253,9 +251,8 @@ impl<I: Io> Shard<I> {
             );
             return Err(Refusal::new(Code::Busy, text));
         }
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
-        let slot = self.subscribers.waiting.insert(Waiting { socket, serial, id, wanted });
-        if let Entry::Vacant(place) = self.subscribers.behind.entry((socket.0, serial)) {
+        let slot = self.subscribers.waiting.insert(Waiting { link, id, wanted });
+        if let Entry::Vacant(place) = self.subscribers.behind.entry(link) {
             place.insert(Behind::default());
             self.subscribers.changes += 1;
         }
@@ -280,29 +277,27 @@ impl<I: Io> Shard<I> {
 
     /// Hears what the name of a waiting subscribe came to.
     pub(crate) fn handle_positions(&mut self, slot: usize, positions: Vec<(TopicName, Position)>) {
-        let Some(Waiting { socket, serial, id, wanted }) =
-            self.subscribers.waiting.try_remove(slot)
-        else {
+        let Some(Waiting { link, id, wanted }) = self.subscribers.waiting.try_remove(slot) else {
             return;
         };
-        if self.connection(socket).is_none_or(|open| open.serial != serial) {
+        if self.open_connection(link).is_none() {
             return;
         }
-        if let Err(refusal) = self.subscribe_from(socket, id, wanted, positions) {
-            self.note_refusal(socket, &refusal);
-            self.tell_caller(socket, serial, &Event::Refused { id, refusal });
+        if let Err(refusal) = self.subscribe_from(link, id, wanted, positions) {
+            self.note_refusal(link, &refusal);
+            self.tell_caller(link, &Event::Refused { id, refusal });
         }
-        self.carry_out_behind(socket, serial);
+        self.carry_out_behind(link);
     }
 
     fn subscribe_from(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         id: Option<CommandId>,
         mut wanted: Subscribe,
         positions: Vec<(TopicName, Position)>,
     ) -> Result<(), Refusal> {
-        let native = self.connection(socket).and_then(|open| open.state.native());
+        let native = self.connection(link).and_then(|open| open.state.native());
         let Some(session) = native.map(|native| native.session) else { return Ok(()) };
         add_positions(&mut wanted, positions);
         self.hub.subscribe(session, id, wanted)
@@ -311,15 +306,14 @@ impl<I: Io> Shard<I> {
     /// Takes what a session acknowledges to the home of its name.
     pub(crate) fn acknowledge(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         principal: &Principal,
         id: Option<CommandId>,
         acknowledged: Acknowledge,
     ) -> Result<(), Refusal> {
         let Acknowledge { name, positions } = acknowledged;
         let (_, topic) = self.home_of_name(principal, &name)?;
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
-        let ticket = self.await_publish(PendingPublish::Acknowledge { socket, serial, id });
+        let ticket = self.await_publish(PendingPublish::Acknowledge { link, id });
         // What this shard knows of need not be asked for: usually that is all, for it was told here.
         let unknown = positions.iter().filter(|(of, position)| !self.has_reached(of, position));
         let mut homes: Vec<_> = unknown.map(|(of, _)| home_shard(of, self.shard_count)).collect();
@@ -515,19 +509,18 @@ impl<I: Io> Shard<I> {
     /// Tells a session that its positions are on disk.
     pub(crate) fn answer_acknowledged(
         &mut self,
-        socket: Socket,
-        serial: u32,
+        link: ConnectionId,
         id: Option<CommandId>,
         result: Result<(), Refusal>,
     ) {
-        let connection = self.connection(socket).filter(|open| open.serial == serial);
+        let connection = self.connection(link);
         let Some(native) = connection.and_then(|open| open.state.native()) else { return };
         let session = native.session;
         match (result, id) {
             (Ok(()), None) => {}
             (Ok(()), Some(_)) => self.hub.tell(session, &Event::Acknowledged { id }),
             (Err(refusal), _) => {
-                self.note_refusal(socket, &refusal);
+                self.note_refusal(link, &refusal);
                 self.hub.tell(session, &Event::Refused { id, refusal });
             }
         }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use engine::{Io, Socket};
+use engine::Io;
+use hub::ConnectionId;
 use model::{Code, Refusal};
 use protocol::websocket::encode_ping;
 
@@ -32,81 +33,80 @@ impl<I: Io> Shard<I> {
             self.log_untold_refusals();
         }
         let requests = std::mem::take(&mut self.requests);
-        for (socket, serial) in requests {
-            let is_it = |connection: &&mut Connection| connection.serial == serial;
-            let Some(connection) = self.connection(socket).filter(is_it) else { continue };
+        for link in requests {
+            let Some(connection) = self.open_connection(link) else { continue };
             if connection.state.is_long_lived() {
                 continue;
             }
-            self.requests.push((socket, serial));
-            self.look_at(socket, now);
+            self.requests.push(link);
+            self.look_at(link, now);
         }
         self.sweep_polled(now);
         self.close_unauthenticated();
         let limits = &self.config.limits;
         let shortest =
             limits.ping_after_ms.min(limits.silence_ms).min(limits.stream_keep_alive_ms).as_secs();
-        let period = (shortest / LOOKS_PER_LIMIT).clamp(1, 60) as usize;
-        let end = self.connections.end();
+        let period = (shortest / LOOKS_PER_LIMIT).clamp(1, 60) as u32;
+        let (end, _) = self.connections.ends();
         let share = end.div_ceil(period);
-        let first = (now as usize % period) * share;
-        for index in first..(first + share).min(end) {
-            let socket = Socket(index as u32);
-            if self.connection(socket).is_some_and(|open| open.state.is_long_lived()) {
+        let first = (now % period) * share;
+        for place in first..(first + share).min(end) {
+            let Some(link) = self.connections.current(place) else { continue };
+            if self.connection(link).is_some_and(|open| open.state.is_long_lived()) {
                 // Whoever says nothing more keeps no place among those that waited.
-                self.release_subscriptions(socket);
-                self.look_at(socket, now);
+                self.release_subscriptions(link);
+                self.look_at(link, now);
             }
         }
     }
 
-    fn look_at(&mut self, socket: Socket, now: u32) {
-        match self.judge(socket, now) {
+    fn look_at(&mut self, link: ConnectionId, now: u32) {
+        match self.judge(link, now) {
             None => {}
-            Some(Verdict::Idle) => self.drop_connection(socket),
+            Some(Verdict::Idle) => self.drop_connection(link),
             Some(Verdict::Slow) => {
                 let text = "cannot wait any longer for the request: it took longer than \
                             request_ms; send it faster";
-                self.refuse_http(socket, &Refusal::new(Code::SlowRequest, text));
+                self.refuse_http(link, &Refusal::new(Code::SlowRequest, text));
             }
             Some(Verdict::Ping) => {
-                self.ping(socket);
-                self.ping_device_socket(socket);
+                self.ping(link);
+                self.ping_device_socket(link);
             }
-            Some(Verdict::KeepAlive) => self.keep_alive(socket),
-            Some(Verdict::Roll) => self.roll(socket),
+            Some(Verdict::KeepAlive) => self.keep_alive(link),
+            Some(Verdict::Roll) => self.roll(link),
             Some(Verdict::Trickles) => {
                 let text = "closing: a message took longer than message_ms to arrive; send it faster, or raise the \
                             limit in the configuration";
-                self.close_websocket(socket, &Refusal::new(Code::SlowRequest, text));
+                self.close_websocket(link, &Refusal::new(Code::SlowRequest, text));
             }
             Some(Verdict::Silent) => {
                 let text = "closing: nothing was heard for silence_ms, not even a pong, or of a device for \
                             2.5 times its heartbeat; connect again";
                 let refusal = Refusal::new(Code::Silent, text);
-                self.close_device(socket, &refusal);
-                self.close_websocket(socket, &refusal);
+                self.close_device(link, &refusal);
+                self.close_websocket(link, &refusal);
             }
         }
     }
 
-    fn close_websocket(&mut self, socket: Socket, refusal: &Refusal) {
-        self.close_native(socket, refusal, refusal.code.number());
+    fn close_websocket(&mut self, link: ConnectionId, refusal: &Refusal) {
+        self.close_native(link, refusal, refusal.code.number());
         let is_plain =
             |open: &mut Connection| matches!(open.state, State::Echo(_) | State::DeviceSocket(_));
-        if self.connection(socket).is_some_and(is_plain) {
-            self.drop_connection(socket);
+        if self.connection(link).is_some_and(is_plain) {
+            self.drop_connection(link);
         }
     }
 
-    fn judge(&mut self, socket: Socket, now: u32) -> Option<Verdict> {
+    fn judge(&mut self, link: ConnectionId, now: u32) -> Option<Verdict> {
         let limits = &self.config.limits;
         let (request, keep_alive) = (limits.request_ms, limits.keep_alive_ms);
         let (message, answer) = (limits.message_ms, limits.answer_ms);
         let (ping_after, silence) = (limits.ping_after_ms, limits.silence_ms);
         let (keep_stream_alive, stream) = (limits.stream_keep_alive_ms, limits.stream_ms_max);
-        let begun_at = self.inbounds.get_mut(socket).and_then(|inbound| inbound.partial_since(now));
-        let connection = self.connection(socket)?;
+        let begun_at = self.inbounds.get_mut(link).and_then(|inbound| inbound.partial_since(now));
+        let connection = self.connection(link)?;
         let since = |at: u32| Duration::from_secs(u64::from(now.saturating_sub(at)));
         let quiet = since(connection.heard_at);
         let inbound = connection.state.inbound_mut();
@@ -139,10 +139,10 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn ping(&mut self, socket: Socket) {
+    fn ping(&mut self, link: ConnectionId) {
         let mut ping = Vec::new();
         encode_ping(&mut ping);
-        let Some(connection) = self.connection(socket) else { return };
+        let Some(connection) = self.connection(link) else { return };
         if let State::Native(native) = &mut connection.state {
             native.is_pinged = true;
             let session = native.session;

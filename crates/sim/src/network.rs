@@ -15,6 +15,8 @@ use crate::random::Random;
 #[derive(Debug, Default)]
 struct Link {
     shard: usize,
+    /// The server's number for it, which another has once the server closed it.
+    socket: u32,
     to_server: VecDeque<u8>,
     to_client: VecDeque<u8>,
     /// How many bytes the server may still send before the socket is full.
@@ -29,6 +31,10 @@ struct Link {
 #[derive(Debug)]
 pub struct Network {
     links: Vec<Link>,
+    /// The newest connection of each of the server's numbers.
+    sockets: Vec<usize>,
+    /// Those that nobody has, the one that is given next last: as in a kernel, one that was just closed.
+    free_sockets: Vec<u32>,
     events: Vec<VecDeque<IoEvent>>,
     random: Random,
     /// Bytes are received in pieces that chance cuts.
@@ -44,6 +50,8 @@ impl Network {
     pub fn new(shards: usize, seed: u64) -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Self {
             links: Vec::new(),
+            sockets: Vec::new(),
+            free_sockets: Vec::new(),
             events: vec![VecDeque::new(); shards],
             random: Random::new(seed),
             tears: true,
@@ -68,17 +76,23 @@ impl Network {
         if self.events.len() <= shard {
             self.events.resize_with(shard + 1, VecDeque::new);
         }
-        let number = self.links.len() as u32;
+        let number = self.links.len();
+        let socket = self.free_sockets.pop().unwrap_or_else(|| {
+            self.sockets.push(number);
+            self.sockets.len() as u32 - 1
+        });
+        self.sockets[socket as usize] = number;
         self.links.push(Link {
             shard,
+            socket,
             room: ROOM_BYTES,
             is_open: true,
             is_held: true,
             ..Link::default()
         });
         let peer = SocketAddr::new(address, 1);
-        self.events[shard].push_back(IoEvent::Accepted { socket: Socket(number), peer });
-        number
+        self.events[shard].push_back(IoEvent::Accepted { socket: Socket(socket), peer });
+        number as u32
     }
 
     /// Sends to the server.
@@ -90,8 +104,10 @@ impl Network {
         link.to_server.extend(bytes);
         self.digest.write_u32(number);
         self.digest.write(bytes);
-        self.events[link.shard]
-            .push_back(IoEvent::Readable { socket: Socket(number), ends: false });
+        if link.is_held {
+            let socket = Socket(link.socket);
+            self.events[link.shard].push_back(IoEvent::Readable { socket, ends: false });
+        }
     }
 
     /// Receives a part of what the server sent; empties the way for more.
@@ -99,9 +115,9 @@ impl Network {
         let link = &mut self.links[number as usize];
         let count = link.to_client.len().min(bytes_max);
         link.room += count;
-        if link.was_full && count > 0 {
+        if link.was_full && count > 0 && link.is_held {
             link.was_full = false;
-            self.events[link.shard].push_back(IoEvent::Writable(Socket(number)));
+            self.events[link.shard].push_back(IoEvent::Writable(Socket(link.socket)));
         }
         take(&mut link.to_client, count)
     }
@@ -141,6 +157,8 @@ impl Network {
             link.to_server.clear();
             link.to_client.clear();
         }
+        self.sockets.clear();
+        self.free_sockets.clear();
         self.events.iter_mut().for_each(VecDeque::clear);
     }
 
@@ -149,10 +167,14 @@ impl Network {
         let link = &mut self.links[number as usize];
         link.is_open = false;
         link.to_client.clear();
-        let events = &mut self.events[link.shard];
-        let is_its_own = |event: &IoEvent| matches!(event, IoEvent::Readable { socket, .. } if *socket == Socket(number));
+        if !link.is_held {
+            return;
+        }
+        let (own, events) = (Socket(link.socket), &mut self.events[link.shard]);
+        let is_its_own =
+            |event: &IoEvent| matches!(event, IoEvent::Readable { socket, .. } if *socket == own);
         events.retain(|event| !is_its_own(event));
-        events.push_back(IoEvent::Readable { socket: Socket(number), ends: true });
+        events.push_back(IoEvent::Readable { socket: own, ends: true });
     }
 
     /// Connections that their clients left and the server holds still.
@@ -183,6 +205,13 @@ impl SimIo {
     }
 }
 
+impl Network {
+    /// The connection that has one of the server's numbers.
+    fn link_of(&mut self, socket: Socket) -> &mut Link {
+        &mut self.links[self.sockets[socket.0 as usize]]
+    }
+}
+
 impl Io for SimIo {
     fn wait(&mut self, _timeout: Option<Duration>) {}
 
@@ -192,7 +221,8 @@ impl Io for SimIo {
 
     fn receive(&mut self, socket: Socket, buffer: &mut [u8]) -> Received {
         let network = &mut *self.network.borrow_mut();
-        let link = &mut network.links[socket.0 as usize];
+        let number = network.sockets[socket.0 as usize];
+        let link = &mut network.links[number];
         if link.to_server.is_empty() {
             return if link.is_open { Received::Nothing } else { Received::Closed };
         }
@@ -208,13 +238,14 @@ impl Io for SimIo {
 
     fn send(&mut self, socket: Socket, bytes: &[u8]) -> Sent {
         let network = &mut *self.network.borrow_mut();
-        let link = &mut network.links[socket.0 as usize];
+        let number = network.sockets[socket.0 as usize];
+        let link = &mut network.links[number];
         if !link.is_open {
             return Sent::Closed;
         }
         let taken = bytes.len().min(link.room);
         link.to_client.extend(&bytes[..taken]);
-        network.digest.write_u32(!socket.0);
+        network.digest.write_u32(!(number as u32));
         network.digest.write(&bytes[..taken]);
         link.room -= taken;
         link.was_full |= taken < bytes.len();
@@ -226,7 +257,15 @@ impl Io for SimIo {
     }
 
     fn close(&mut self, socket: Socket) {
-        let link = &mut self.network.borrow_mut().links[socket.0 as usize];
+        let network = &mut *self.network.borrow_mut();
+        let link = network.link_of(socket);
+        (link.is_open, link.is_held) = (false, false);
+        network.free_sockets.push(socket.0);
+    }
+
+    fn retire(&mut self, socket: Socket) {
+        let network = &mut *self.network.borrow_mut();
+        let link = network.link_of(socket);
         (link.is_open, link.is_held) = (false, false);
     }
 

@@ -13,6 +13,7 @@ use model::{Epoch, Position, RandomState, Sequence, TopicName};
 use crate::between_shards::mail::HubMail;
 use crate::hub::Hub;
 use crate::sending::encoder::Encoder;
+use crate::tables::connections::ConnectionId;
 use crate::tables::index::{SessionIndex, TopicIndex};
 use crate::topics::conflation_keys::EntityIndex;
 use crate::topics::delivery::What;
@@ -22,7 +23,7 @@ use crate::topics::topic::{EpochIndex, Topic};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beyond {
     /// The connection of the session that has it.
-    pub link: u32,
+    pub link: ConnectionId,
     /// The topic.
     pub topic: TopicName,
     /// Where the topic stands.

@@ -11,6 +11,11 @@ use super::*;
 
 pub(super) const SHARDS: u16 = 3;
 
+/// The connection with this number.
+pub(super) fn id(number: u32) -> ConnectionId {
+    ConnectionId::for_test(number)
+}
+
 /// A node of shards and the mail between them.
 pub(super) struct Node {
     pub shards: Vec<Requests<u32>>,
@@ -56,7 +61,7 @@ impl Node {
                         self.mail[from * usize::from(SHARDS) + usize::from(to.0)].push_back(mail);
                     }
                     RequestOutput::Tell { link, asked } => {
-                        self.asked.push((from, link, asked.request));
+                        self.asked.push((from, link.place(), asked.request));
                         self.askers.insert((from, asked.request), asked.payload);
                     }
                     RequestOutput::Answer { asker, outcome, .. } => {
@@ -91,9 +96,7 @@ impl Node {
     pub fn register(&mut self, shard: usize, link: u32, concurrency: usize) {
         let capacity = Capacity { concurrency, payload_bytes_max: None };
         let registration = Registration {
-            shard: ShardIndex(shard as u16),
-            link,
-            serial: link,
+            connection: ShardConnection { shard: ShardIndex(shard as u16), id: id(link) },
             selector: Selector::parse("t/#", &Limits::default()).expect("valid"),
             session: format!("s{link}").as_str().into(),
             principal: "p".into(),
@@ -122,7 +125,7 @@ impl Node {
         let result = Ok(Arc::clone(&self.askers[&(shard, request)]));
         let respond = Respond { request, result };
         // It may be too late.
-        let _ = self.shards[shard].respond((link, link), respond, "s".into(), self.now);
+        let _ = self.shards[shard].respond(id(link), respond, "s".into(), self.now);
         self.run();
     }
 }
@@ -172,8 +175,8 @@ pub fn check_requests(steps: &[[u8; 4]]) {
             Step::Register(shard, link) => node.register(shard, link, 2),
             Step::Gone(shard, link) => {
                 let now = node.now;
-                node.shards[shard].unregister(link, link, None, now);
-                node.shards[shard].handle_gone(link, now);
+                node.shards[shard].unregister(id(link), None, now);
+                node.shards[shard].handle_gone(id(link), now);
                 node.run();
             }
             Step::Ask(shard, key, timeout_ms) => {

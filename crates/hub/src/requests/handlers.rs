@@ -7,18 +7,14 @@ use std::sync::Arc;
 use model::{RandomState, Selector, TopicName};
 use slab::Slab;
 
-use crate::tables::index::ShardIndex;
+use crate::tables::connections::ShardConnection;
 use crate::topics::selector_tree::SelectorTree;
 
 /// A session that handles the topics of a selector.
 #[derive(Clone, Debug)]
 pub struct Registration {
-    /// Where the session is.
-    pub shard: ShardIndex,
-    /// Its connection there.
-    pub link: u32,
-    /// Which connection of that number.
-    pub serial: u32,
+    /// Its connection.
+    pub connection: ShardConnection,
     /// What it handles.
     pub selector: Selector,
     /// Its public name.
@@ -34,8 +30,8 @@ pub struct Registration {
 pub(super) struct Handlers {
     all: Slab<Registration>,
     tree: SelectorTree<u32>,
-    /// Those of each connection: its shard, its number, and which of that number it is.
-    of_link: HashMap<(ShardIndex, u32, u32), HashMap<Selector, u32, RandomState>, RandomState>,
+    /// Those of each connection.
+    of_connection: HashMap<ShardConnection, HashMap<Selector, u32, RandomState>, RandomState>,
     /// Grows with each request, so that equal handlers take turns.
     turn: usize,
 }
@@ -53,30 +49,23 @@ impl Handlers {
     }
 
     pub fn add(&mut self, registration: Registration) {
-        let Registration { shard, link, serial, ref selector, .. } = registration;
-        self.remove(shard, link, serial, Some(selector));
+        let Registration { connection, ref selector, .. } = registration;
+        self.remove(connection, Some(selector));
         let selector = selector.clone();
         let index = self.all.insert(registration) as u32;
         self.tree.insert(&selector, index);
-        self.of_link.entry((shard, link, serial)).or_default().insert(selector, index);
+        self.of_connection.entry(connection).or_default().insert(selector, index);
     }
 
     /// Removes what a session handles: one selector, or all. Answers how many it were.
-    pub fn remove(
-        &mut self,
-        shard: ShardIndex,
-        link: u32,
-        serial: u32,
-        only: Option<&Selector>,
-    ) -> usize {
-        let name = (shard, link, serial);
-        let Some(indices) = self.of_link.get_mut(&name) else { return 0 };
+    pub fn remove(&mut self, connection: ShardConnection, only: Option<&Selector>) -> usize {
+        let Some(indices) = self.of_connection.get_mut(&connection) else { return 0 };
         let gone = match only {
             Some(selector) => indices.remove_entry(selector).into_iter().collect(),
             None => std::mem::take(indices),
         };
         if indices.is_empty() {
-            self.of_link.remove(&name);
+            self.of_connection.remove(&connection);
         }
         for (selector, index) in &gone {
             self.all.remove(*index as usize);
@@ -86,8 +75,8 @@ impl Handlers {
     }
 
     /// Whether a connection handles a selector.
-    pub fn has(&self, (shard, link, serial): (ShardIndex, u32, u32), selector: &Selector) -> bool {
-        self.of_link.get(&(shard, link, serial)).is_some_and(|known| known.contains_key(selector))
+    pub fn has(&self, connection: ShardConnection, selector: &Selector) -> bool {
+        self.of_connection.get(&connection).is_some_and(|known| known.contains_key(selector))
     }
 
     /// Shows `take` those who handle a topic, the most specific first and equal ones in turn, until it wants no
@@ -139,12 +128,16 @@ mod tests {
     use model::Limits;
 
     use super::*;
+    use crate::tables::connections::ConnectionId;
+    use crate::tables::index::ShardIndex;
+
+    fn connection(place: u32) -> ShardConnection {
+        ShardConnection { shard: ShardIndex(0), id: ConnectionId::for_test(place) }
+    }
 
     fn registration(link: u32, selector: &str) -> Registration {
         Registration {
-            shard: ShardIndex(0),
-            link,
-            serial: 1,
+            connection: connection(link),
             selector: Selector::parse(selector, &Limits::default()).expect("valid"),
             session: format!("s{link}").as_str().into(),
             principal: "p".into(),
@@ -156,7 +149,7 @@ mod tests {
         let topic = TopicName::parse(topic, &Limits::default()).expect("valid");
         let mut links = Vec::new();
         handlers.visit(&topic, |found| {
-            links.push(found.link);
+            links.push(found.connection.id.place());
             ControlFlow::Continue(())
         });
         links
@@ -181,7 +174,7 @@ mod tests {
         handlers.add(registration(1, "a"));
         handlers.add(registration(1, "b"));
         assert_eq!(handlers.len(), 2);
-        assert_eq!(handlers.remove(ShardIndex(0), 1, 1, None), 2);
+        assert_eq!(handlers.remove(connection(1), None), 2);
         assert_eq!(links(&mut handlers, "a"), Vec::<u32>::new());
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use model::{Code, Payload, Refusal, Request, Selector, TopicName};
 
+use crate::tables::connections::ConnectionId;
+
 use super::{Registration, Ticket};
 
 /// What became of a request: who answered and what, or why nobody did.
@@ -36,10 +38,6 @@ impl Outcome {
 #[derive(Clone, Debug)]
 pub struct Ask {
     pub(super) ticket: Ticket,
-    /// The handler's connection.
-    pub link: u32,
-    /// Which connection of that number.
-    pub serial: u32,
     /// What it was chosen by, and is to handle still; nothing for one that was chosen by name.
     pub(super) handled_as: Option<Selector>,
     pub(super) topic: TopicName,
@@ -57,9 +55,9 @@ pub enum RequestMail {
     /// A shard knows of one selector of that `handle`.
     Registered(u64),
     /// A session handles a selector no more, or nothing.
-    Unregister(u32, u32, Option<Selector>),
-    /// A request for a handler of that shard.
-    Ask(Box<Ask>),
+    Unregister(ConnectionId, Option<Selector>),
+    /// A request for the handler on a connection of that shard.
+    Ask(ConnectionId, Box<Ask>),
     /// A request whose key is at home there.
     AskByKey(Box<AskByKey>),
     /// What became of a request of that shard.

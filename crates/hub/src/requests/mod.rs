@@ -30,6 +30,7 @@ use self::open::OpenRequests;
 pub use self::output::{RequestCounters, RequestOutput};
 pub use self::search::Accepts;
 use self::search::{Search, Wanted};
+use crate::tables::connections::{ConnectionId, ShardConnection};
 use crate::tables::index::{ShardIndex, home_shard_of};
 
 /// A pending request: the shard where it is, and its number there, which no other request of the process has.
@@ -51,8 +52,7 @@ struct Pending<A> {
 /// A `handle` of which some shards are yet to know.
 #[derive(Debug)]
 struct Registering {
-    link: u32,
-    serial: u32,
+    link: ConnectionId,
     unanswered: usize,
 }
 
@@ -90,9 +90,9 @@ pub struct Requests<A> {
     /// How many `handle`s there were.
     registered: u64,
     /// What each session takes that handles something.
-    capacities: HashMap<u32, Capacity, RandomState>,
+    capacities: HashMap<ConnectionId, Capacity, RandomState>,
     /// How many devices each session has that has some.
-    devices: HashMap<u32, usize, RandomState>,
+    devices: HashMap<ConnectionId, usize, RandomState>,
     pending: HashMap<u64, Pending<A>, RandomState>,
     /// How many requests there were.
     begun: u64,
@@ -188,13 +188,13 @@ impl<A: Clone> Requests<A> {
             );
             return Err(Refusal::new(Code::TooManySubscriptions, text));
         }
-        let Some(Registration { link, serial, .. }) = registrations.first() else { return Ok(()) };
-        let (link, serial) = (*link, *serial);
+        let Some(first) = registrations.first() else { return Ok(()) };
+        let link = first.connection.id;
         self.capacities.insert(link, capacity);
         let unanswered = registrations.len() * usize::from(self.shard_count);
         self.registered += 1;
         let number = self.registered;
-        self.registering.insert(number, Registering { link, serial, unanswered });
+        self.registering.insert(number, Registering { link, unanswered });
         for registration in registrations {
             for shard in 0..self.shard_count {
                 let mail = RequestMail::Register(Box::new(registration.clone()), number);
@@ -206,15 +206,15 @@ impl<A: Clone> Requests<A> {
 
     /// Ends what a session of this shard handles: one selector, or all. Requests that it has stay open, unless it
     /// is gone.
-    pub fn unregister(&mut self, link: u32, serial: u32, only: Option<&Selector>, now: Duration) {
+    pub fn unregister(&mut self, link: ConnectionId, only: Option<&Selector>, now: Duration) {
         for shard in 0..self.shard_count {
-            let mail = RequestMail::Unregister(link, serial, only.cloned());
+            let mail = RequestMail::Unregister(link, only.cloned());
             self.mail(ShardIndex(shard), mail, now);
         }
     }
 
     /// Notes how many devices a session has.
-    pub fn set_devices(&mut self, link: u32, count: usize) {
+    pub fn set_devices(&mut self, link: ConnectionId, count: usize) {
         match count {
             0 => self.devices.remove(&link),
             count => self.devices.insert(link, count),
@@ -222,7 +222,7 @@ impl<A: Clone> Requests<A> {
     }
 
     /// Hears that a connection of this shard ended that may have had requests.
-    pub fn handle_gone(&mut self, link: u32, now: Duration) {
+    pub fn handle_gone(&mut self, link: ConnectionId, now: Duration) {
         self.capacities.remove(&link);
         self.registering.retain(|_, known| known.link != link);
         for number in self.open.numbers_of(link) {
@@ -272,29 +272,13 @@ impl<A: Clone> Requests<A> {
             return None;
         };
         let Request { topic, payload, .. } = request;
-        let (link, serial, handled_as) = (0, 0, None);
-        Some(Box::new(Ask {
-            ticket,
-            link,
-            serial,
-            handled_as,
-            topic,
-            payload,
-            due,
-            session,
-            principal,
-        }))
+        let handled_as = None;
+        Some(Box::new(Ask { ticket, handled_as, topic, payload, due, session, principal }))
     }
 
     /// Sends a prepared request to a connection, whatever that handles.
-    pub fn forward(
-        &mut self,
-        mut ask: Box<Ask>,
-        (shard, link, serial): (ShardIndex, u32, u32),
-        now: Duration,
-    ) {
-        (ask.link, ask.serial) = (link, serial);
-        self.mail(shard, RequestMail::Ask(ask), now);
+    pub fn forward(&mut self, ask: Box<Ask>, to: ShardConnection, now: Duration) {
+        self.mail(to.shard, RequestMail::Ask(to.id, ask), now);
     }
 
     /// Says why a prepared request has no answer.
@@ -334,15 +318,15 @@ impl<A: Clone> Requests<A> {
     ) {
         let Request { topic, payload, to, .. } = request;
         let Some(pending) = self.pending.get(&ticket.number) else { return };
-        let (link, serial, handled_as, due) = (0, 0, None, pending.due);
-        let ask = Ask { ticket, link, serial, handled_as, topic, payload, due, session, principal };
+        let (handled_as, due) = (None, pending.due);
+        let ask = Ask { ticket, handled_as, topic, payload, due, session, principal };
         self.find(ask, Wanted::new(to, accepts), now);
     }
 
     fn send_ask(&mut self, to: &Registration, ask: &Ask, now: Duration) {
         let handled_as = Some(to.selector.clone());
-        let ask = Ask { link: to.link, serial: to.serial, handled_as, ..ask.clone() };
-        self.mail(to.shard, RequestMail::Ask(Box::new(ask)), now);
+        let ask = Box::new(Ask { handled_as, ..ask.clone() });
+        self.forward(ask, to.connection, now);
     }
 
     /// Hears another shard, or this one.
@@ -353,10 +337,10 @@ impl<A: Clone> Requests<A> {
                 self.mail(from, RequestMail::Registered(number), now);
             }
             RequestMail::Registered(number) => self.handle_registered(number),
-            RequestMail::Unregister(link, serial, only) => {
-                self.handlers.remove(from, link, serial, only.as_ref());
+            RequestMail::Unregister(id, only) => {
+                self.handlers.remove(ShardConnection { shard: from, id }, only.as_ref());
             }
-            RequestMail::Ask(ask) => self.handle_ask(*ask, now),
+            RequestMail::Ask(link, ask) => self.handle_ask(link, *ask, now),
             RequestMail::AskByKey(by_key) => self.handle_ask_by_key(*by_key, now),
             RequestMail::Settle(ticket, outcome) => self.handle_outcome(ticket, *outcome, now),
         }
@@ -366,15 +350,15 @@ impl<A: Clone> Requests<A> {
         let Some(registering) = self.registering.get_mut(&number) else { return };
         registering.unanswered -= 1;
         if registering.unanswered == 0
-            && let Some(Registering { link, serial, .. }) = self.registering.remove(&number)
+            && let Some(Registering { link, .. }) = self.registering.remove(&number)
         {
-            self.outputs.push_back(RequestOutput::Registered { link, serial });
+            self.outputs.push_back(RequestOutput::Registered { link });
         }
     }
 
     /// How many requests may be open with a connection: a session, for what it handles and for its devices, or a
     /// device.
-    fn capacity_of(&self, link: u32) -> usize {
+    fn capacity_of(&self, link: ConnectionId) -> usize {
         let of_device = self.limits.device_requests_max;
         let handled = self.capacities.get(&link).map(|capacity| capacity.concurrency);
         match (handled, self.devices.get(&link)) {
@@ -383,9 +367,9 @@ impl<A: Clone> Requests<A> {
         }
     }
 
-    fn handle_ask(&mut self, ask: Ask, now: Duration) {
-        let Ask { ticket, link, serial, handled_as, topic, payload, due, session, principal } = ask;
-        let name = (self.shard, link, serial);
+    fn handle_ask(&mut self, link: ConnectionId, ask: Ask, now: Duration) {
+        let Ask { ticket, handled_as, topic, payload, due, session, principal } = ask;
+        let name = ShardConnection { shard: self.shard, id: link };
         if handled_as.is_some_and(|selector| !self.handlers.has(name, &selector)) {
             return self.settle(ticket, just_ended(), now);
         }
@@ -405,7 +389,7 @@ impl<A: Clone> Requests<A> {
                         later, or have more sessions handle it";
             return self.settle(ticket, Outcome::refused(Code::TooManyRequests, text), now);
         }
-        let request = self.open.insert(ticket, link, serial, due);
+        let request = self.open.insert(ticket, link, due);
         self.dues.insert((due, Due::Open(request)));
         let timeout = due.saturating_sub(now);
         let asked = Asked { request, topic, payload, timeout, session, principal };
@@ -425,9 +409,9 @@ impl<A: Clone> Requests<A> {
         self.open.get(request).is_some()
     }
 
-    /// Whether the connection of an open request is still the one that it was for.
-    pub fn is_for(&self, request: u64, serial: u32) -> bool {
-        self.open.get(request).is_some_and(|open| open.serial == serial)
+    /// Whether a request is open with a connection.
+    pub fn is_for(&self, request: u64, link: ConnectionId) -> bool {
+        self.open.get(request).is_some_and(|open| open.link == link)
     }
 
     fn handle_ask_by_key(&mut self, by_key: AskByKey, now: Duration) {
@@ -465,13 +449,13 @@ impl<A: Clone> Requests<A> {
     /// That request is not open with it.
     pub fn respond(
         &mut self,
-        (link, serial): (u32, u32),
+        link: ConnectionId,
         respond: Respond,
         name: Arc<str>,
         now: Duration,
     ) -> Result<(), Refusal> {
         let Respond { request, result } = respond;
-        let is_its_own = |open: &open::Open| (open.link, open.serial) == (link, serial);
+        let is_its_own = |open: &open::Open| open.link == link;
         // The deadline may have come and its timer not yet.
         let is_due = |open: &open::Open| open.due <= now;
         let open = self.open.get(request).filter(|open| is_its_own(open));

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::Ticket;
+use crate::tables::connections::ConnectionId;
 use model::RandomState;
 
 /// A request that somebody here has, and has not answered yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub ticket: Ticket,
-    pub link: u32,
-    pub serial: u32,
+    pub link: ConnectionId,
     pub due: Duration,
     /// Its place among those of its connection.
     at: u32,
@@ -24,7 +24,7 @@ pub(super) struct OpenRequests {
     /// How many there were: the number of the newest. A JavaScript number holds 2^53 of them.
     inserted: u64,
     /// The numbers of those that each connection has.
-    of_link: HashMap<u32, Vec<u64>, RandomState>,
+    of_link: HashMap<ConnectionId, Vec<u64>, RandomState>,
 }
 
 impl OpenRequests {
@@ -33,18 +33,18 @@ impl OpenRequests {
     }
 
     /// How many a connection has.
-    pub fn count_of(&self, link: u32) -> usize {
+    pub fn count_of(&self, link: ConnectionId) -> usize {
         self.of_link.get(&link).map_or(0, Vec::len)
     }
 
     /// Notes a request; answers its number, which no other one of this shard ever has.
-    pub fn insert(&mut self, ticket: Ticket, link: u32, serial: u32, due: Duration) -> u64 {
+    pub fn insert(&mut self, ticket: Ticket, link: ConnectionId, due: Duration) -> u64 {
         self.inserted += 1;
         let number = self.inserted;
         let numbers = self.of_link.entry(link).or_default();
         let at = numbers.len() as u32;
         numbers.push(number);
-        self.all.insert(number, Open { ticket, link, serial, due, at });
+        self.all.insert(number, Open { ticket, link, due, at });
         number
     }
 
@@ -69,7 +69,7 @@ impl OpenRequests {
     }
 
     /// The numbers of what a connection has.
-    pub fn numbers_of(&self, link: u32) -> Vec<u64> {
+    pub fn numbers_of(&self, link: ConnectionId) -> Vec<u64> {
         self.of_link.get(&link).cloned().unwrap_or_default()
     }
 }

@@ -3,6 +3,7 @@
 use model::Asked;
 
 use super::{Outcome, RequestMail};
+use crate::tables::connections::ConnectionId;
 use crate::tables::index::ShardIndex;
 
 /// What is to be done.
@@ -13,16 +14,14 @@ pub enum RequestOutput<A> {
     /// Tell a handler of this shard.
     Tell {
         /// Its connection.
-        link: u32,
+        link: ConnectionId,
         /// The request.
         asked: Asked,
     },
     /// Tell a handler that every shard knows of what it handles.
     Registered {
         /// Its connection.
-        link: u32,
-        /// Which connection of that number.
-        serial: u32,
+        link: ConnectionId,
     },
     /// Tell whoever asked.
     Answer {

@@ -10,7 +10,7 @@ use model::{Code, RandomState, Recipients};
 
 use super::handlers::Walk;
 use super::{Ask, Outcome, Registration, Requests, Rest};
-use crate::tables::index::ShardIndex;
+use crate::tables::connections::ShardConnection;
 
 /// Decides whether a handler may be asked.
 pub type Accepts = Box<dyn Fn(&Registration) -> bool>;
@@ -51,7 +51,7 @@ pub(super) struct Search {
     /// Who was found, if one of them is to answer.
     found: Vec<Registration>,
     /// Who was asked, if all are.
-    asked: HashSet<(ShardIndex, u32), RandomState>,
+    asked: HashSet<ShardConnection, RandomState>,
 }
 
 impl fmt::Debug for Search {
@@ -126,7 +126,7 @@ impl<A: Clone> Requests<A> {
             };
             if !search.wanted.to.all {
                 search.found.push(known);
-            } else if search.asked.insert((known.shard, known.link)) {
+            } else if search.asked.insert(known.connection) {
                 if let Some(pending) = self.pending.get_mut(&search.ask.ticket.number)
                     && let Rest::All { waiting, .. } = &mut pending.rest
                 {

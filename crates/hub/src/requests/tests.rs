@@ -11,7 +11,7 @@ use model::{
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
-use super::checks::{Node, SHARDS, check_requests};
+use super::checks::{Node, SHARDS, check_requests, id};
 use super::*;
 
 impl Node {
@@ -71,7 +71,7 @@ fn an_ended_handler_is_passed_over_by_who_does_not_know_yet() {
     let mut node = Node::new();
     node.register(0, 1, 9);
     node.deliver_all();
-    node.shards[0].unregister(1, 1, None, node.now);
+    node.shards[0].unregister(id(1), None, node.now);
     node.ask(2, 1, None);
     node.deliver(usize::from(SHARDS) * 2);
     node.deliver_all();
@@ -80,7 +80,7 @@ fn an_ended_handler_is_passed_over_by_who_does_not_know_yet() {
     node.register(0, 1, 9);
     node.register(1, 2, 9);
     node.deliver_all();
-    node.shards[0].unregister(1, 1, None, node.now);
+    node.shards[0].unregister(id(1), None, node.now);
     for asker in 2..4 {
         node.ask(2, asker, None);
         node.deliver(usize::from(SHARDS) * 2);
@@ -102,7 +102,7 @@ fn a_request_that_is_not_handled_any_more_goes_to_another() {
         assert_eq!(node.outcomes, [], "it is passed on");
         let (shard, link, request) = node.asked.pop().expect("somebody has it");
         let respond = Respond { request, result: Err(Unanswered::NotHandled) };
-        let answered = node.shards[shard].respond((link, link), respond, "s".into(), node.now);
+        let answered = node.shards[shard].respond(id(link), respond, "s".into(), node.now);
         assert!(answered.is_ok());
         node.run();
         node.deliver_all();
@@ -196,9 +196,7 @@ fn shard_with_handlers(count: usize) -> Requests<u32> {
     let capacity = Capacity { concurrency: 1, payload_bytes_max: None };
     for link in 0..count as u32 {
         let registration = |selector: &str| Registration {
-            shard: ShardIndex(0),
-            link,
-            serial: 1,
+            connection: ShardConnection { shard: ShardIndex(0), id: id(link) },
             selector: Selector::parse(selector, &limits).expect("valid"),
             session: format!("s{link}").as_str().into(),
             principal: "p".into(),

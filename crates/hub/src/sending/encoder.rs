@@ -4,6 +4,7 @@ use model::{Event, Publication, SubscribedTopic, TopicName};
 
 use crate::audiences::delta::Delta;
 use crate::sending::payloads::Payloads;
+use crate::tables::connections::ConnectionId;
 
 /// Which of the server's encodings a session speaks. The hub only compares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -149,5 +150,5 @@ pub enum Sent {
 /// Where a flush sends to.
 pub trait Outlet {
     /// Sends as much of `bytes` as the connection named `link` takes, in one go.
-    fn send(&mut self, link: u32, bytes: &[u8]) -> Sent;
+    fn send(&mut self, link: ConnectionId, bytes: &[u8]) -> Sent;
 }

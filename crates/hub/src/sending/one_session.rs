@@ -70,12 +70,12 @@ impl<E: Encoder> Hub<E> {
             self.note_work(memberships);
             return 0;
         }
-        let allowance = match &mut session.throttle {
+        let rests = session.rests;
+        let transfers = session.outgoing.as_ref().map_or(0, |outgoing| outgoing.transfers.len());
+        let allowance = match self.sessions.throttle_mut(index) {
             Some(throttle) => throttle.allowance(self.now.elapsed),
             None => Allowance::UNBOUNDED,
         };
-        let rests = session.rests();
-        let transfers = session.outgoing.as_ref().map_or(0, |outgoing| outgoing.transfers.len());
         let delivered_before = self.counters.delivered;
         self.note_work(memberships);
         self.tell_lag(index);
@@ -118,9 +118,10 @@ impl<E: Encoder> Hub<E> {
     /// Lets a session rest that was sent as much as it may be.
     fn charge(&mut self, index: SessionIndex, bytes: usize, messages: usize) {
         let now = self.now.elapsed;
-        let session = self.sessions.at_mut(index);
-        let Some(throttle) = &mut session.throttle else { return };
-        if let Some(until) = throttle.charge(bytes, messages, now) {
+        let Some(throttle) = self.sessions.throttle_mut(index) else { return };
+        let until = throttle.charge(bytes, messages, now);
+        self.sessions.at_mut(index).rests = until.is_some();
+        if let Some(until) = until {
             self.timers.set(until, Timer::Session(index));
             self.counters.rests += 1;
             self.stalled.insert(index);
@@ -130,12 +131,13 @@ impl<E: Encoder> Hub<E> {
 
     /// Hears that a session has rested long enough.
     pub(crate) fn end_rest(&mut self, index: SessionIndex, due: Duration) {
-        let Some(session) = self.sessions.get_mut(index) else { return };
-        let Some(throttle) = &mut session.throttle else { return };
+        let Some(throttle) = self.sessions.throttle_mut(index) else { return };
         if throttle.rests_until != Some(due) {
             return;
         }
         throttle.rests_until = None;
+        let session = self.sessions.at_mut(index);
+        session.rests = false;
         if !session.is_blocked {
             self.stalled.remove(&index);
         }
@@ -295,7 +297,7 @@ impl<E: Encoder> Hub<E> {
     fn awaits_cut(&mut self, index: SessionIndex) -> bool {
         let session = self.sessions.at(index);
         let has_replay = session.replay.as_deref().is_some_and(|replay| !replay.todo.is_empty());
-        if session.outgoing.is_some() || has_replay || session.rests() {
+        if session.outgoing.is_some() || has_replay || session.rests {
             return false;
         }
         let mut works: SmallVec<[WorkIndex; 2]> = SmallVec::new();

@@ -370,7 +370,7 @@ impl<E: Encoder> Hub<E> {
     ) -> Conflation {
         let mode = self.conflation_of(audience, topic);
         let is_free = self.policy(self.topics.at(topic).policy).conflation.is_none();
-        let skips = session.throttle.is_some() || is_planted(Fault::ConflatesUnasked);
+        let skips = session.is_throttled || is_planted(Fault::ConflatesUnasked);
         match skips && is_free {
             true => mode.max(Conflation::Lagging),
             false => mode,

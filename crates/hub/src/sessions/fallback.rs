@@ -165,7 +165,7 @@ impl<E: Encoder> Hub<E> {
         self.deliveries.newest() - cursor > far
             && session.replay.as_ref().is_none_or(|replay| replay.may_skip_ahead())
             && (!self.has_filter(audience) || is_planted(Fault::SentAheadInAll))
-            && (session.throttle.is_some()
+            && (session.is_throttled
                 || matches!(conflation, Conflation::Lagging | Conflation::Always))
     }
 
@@ -175,7 +175,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn take_turns(&mut self, index: SessionIndex, allowance: Allowance) {
         let session = self.sessions.at(index);
         let is_reading = |replay: &Replay| replay.is_reading() || replay.is_parked;
-        if session.throttle.is_none() || session.replay.as_deref().is_some_and(is_reading) {
+        if !session.is_throttled || session.replay.as_deref().is_some_and(is_reading) {
             return;
         }
         let lags = self.lags(session);

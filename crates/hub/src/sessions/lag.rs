@@ -8,6 +8,7 @@ use model::{Conflation, Event, Selector, TopicName, Unsubscribe};
 use crate::hub::Hub;
 use crate::sending::encoder::Encoder;
 use crate::sessions::replay::Replay;
+use crate::tables::connections::ConnectionId;
 use crate::tables::index::{SessionIndex, TopicIndex};
 use crate::topics::delivery::{Delivery, What};
 use crate::topics::selector_tree::SelectorTree;
@@ -15,8 +16,8 @@ use crate::topics::selector_tree::SelectorTree;
 /// A session that is behind, for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowSession {
-    /// The caller's name for its connection.
-    pub link: u32,
+    /// Its connection.
+    pub link: ConnectionId,
     /// The age of the oldest publication that it lacks, in milliseconds.
     pub lag_ms: u64,
     /// Payload bytes that it lacks, of those that are counted.
@@ -87,7 +88,7 @@ impl<E: Encoder> Hub<E> {
             lag_bytes: 0,
             lag_count: 0,
             topic: None,
-            is_throttled: session.rests() && !session.is_blocked,
+            is_throttled: session.rests && !session.is_blocked,
         };
         for delivery in self.lacking(index, looks) {
             let What::Publication(publication) = &delivery.what else { continue };

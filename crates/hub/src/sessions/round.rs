@@ -60,9 +60,9 @@ fn reaching(lags: &[Lag], through: u64) -> impl Iterator<Item = (AudienceIndex, 
 
 impl<E: Encoder> Hub<E> {
     /// The round that a session is in with its subscriptions of one priority, which stand at `lags`, if it is.
-    pub(crate) fn round_of<'a>(&self, session: &'a Session, lags: &[Lag]) -> Option<&'a Round> {
+    pub(crate) fn round_of(&self, session: &Session, lags: &[Lag]) -> Option<&Round> {
         let (priority, first) = (lags.first()?.priority, lags.iter().map(|lag| lag.cursor).min()?);
-        let rounds = &session.throttle.as_deref()?.rounds;
+        let rounds = &self.sessions.throttle(session)?.rounds;
         let round = rounds.iter().find(|round| round.priority == priority)?;
         (first < round.through && round.is_of(lags, self.readers_changed)).then_some(round)
     }
@@ -70,7 +70,7 @@ impl<E: Encoder> Hub<E> {
     /// Begins the rounds of a session that may not be sent at once all that it lacks, where it is in none.
     pub(crate) fn begin_rounds(&mut self, index: SessionIndex, allowance: Allowance) {
         let session = self.sessions.at(index);
-        if session.throttle.is_none() {
+        if !session.is_throttled {
             return;
         }
         let mut lags = self.lags(session);
@@ -84,7 +84,7 @@ impl<E: Encoder> Hub<E> {
             }
         }
         self.counters.conflated += replaced;
-        let Some(throttle) = &mut self.sessions.at_mut(index).throttle else { return };
+        let Some(throttle) = self.sessions.throttle_mut(index) else { return };
         for (priority, round) in begun {
             throttle.rounds.retain(|known| known.priority != priority);
             throttle.rounds.extend(round);

@@ -1,9 +1,9 @@
 //! A reader: its audiences, its cursors, and the bytes that its connection still has to take.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use model::{Publication, TopicName};
+use model::{Publication, RandomState, TopicName};
 use smallvec::SmallVec;
 
 use crate::audiences::delta::Delta;
@@ -11,14 +11,14 @@ use crate::sending::encoder::{EncodingIndex, Form, Progress};
 use crate::sending::transfer::Transfer;
 use crate::sessions::replay::Replay;
 use crate::sessions::throttle::Throttle;
+use crate::tables::connections::ConnectionId;
 use crate::tables::index::{AudienceIndex, Member, SessionIndex, SlotMap};
 use crate::topics::topic::Topic;
 
 /// A reader. It never holds publications, only places in them.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// The caller's name for its connection.
-    pub link: u32,
+    pub link: ConnectionId,
     pub encoding: EncodingIndex,
     /// The connection takes nothing until `handle_writable`.
     pub is_blocked: bool,
@@ -26,14 +26,16 @@ pub(crate) struct Session {
     pub is_queued: bool,
     /// It was told that it lags, and not yet that it does not any more.
     pub is_told_lagging: bool,
+    /// How much it is sent is bounded: `SessionTable` has its throttle.
+    pub is_throttled: bool,
+    /// It was sent as much as it may be for now.
+    pub rests: bool,
     /// In order of audience.
     pub memberships: SmallVec<[Membership; 1]>,
     /// Bytes of its own that wait: answers, and the end of a message that was begun.
     pub outgoing: Option<Box<Outgoing>>,
     /// Topics that it reads afresh, while it does.
     pub replay: Option<Box<Replay>>,
-    /// What bounds how much it is sent, if anything does.
-    pub throttle: Option<Box<Throttle>>,
 }
 
 /// A session's place in one audience. 16 bytes.
@@ -129,13 +131,11 @@ impl Session {
         };
         let waits = self.must_wait() || self.replay.as_deref().is_some_and(waits);
         let has_own = |out: &Outgoing| {
-            out.large.is_some()
-                || !out.bytes.is_empty()
-                || !self.rests() && !out.transfers.is_empty()
+            out.large.is_some() || !out.bytes.is_empty() || !self.rests && !out.transfers.is_empty()
         };
         self.outgoing.as_deref().is_some_and(has_own)
             || !waits
-                && !self.rests()
+                && !self.rests
                 && self.memberships.iter().any(|membership| membership.cursor().is_some())
     }
 
@@ -150,12 +150,7 @@ impl Session {
 
     /// Whether a batch cannot simply be handed to it.
     pub(crate) fn is_served_alone(&self) -> bool {
-        self.memberships.len() > 1 || self.outgoing.is_some() || self.throttle.is_some()
-    }
-
-    /// Whether it was sent as much as it may be for now.
-    pub(crate) fn rests(&self) -> bool {
-        self.throttle.as_ref().is_some_and(|throttle| throttle.rests_until.is_some())
+        self.memberships.len() > 1 || self.outgoing.is_some() || self.is_throttled
     }
 
     pub(crate) fn position_of(&self, audience: AudienceIndex) -> Option<usize> {
@@ -185,6 +180,8 @@ impl Session {
 #[derive(Debug, Default)]
 pub(crate) struct SessionTable {
     slots: SlotMap<Session>,
+    /// What bounds how much a session is sent, by its connection: most have none.
+    throttles: HashMap<ConnectionId, Throttle, RandomState>,
 }
 
 impl SessionTable {
@@ -197,7 +194,34 @@ impl SessionTable {
     }
 
     pub(crate) fn remove(&mut self, index: SessionIndex) -> Option<Session> {
-        self.slots.remove(index.0)
+        let session = self.slots.remove(index.0)?;
+        if session.is_throttled {
+            self.throttles.remove(&session.link);
+        }
+        Some(session)
+    }
+
+    /// Bounds how much a session is sent, or does not.
+    pub(crate) fn set_throttle(&mut self, index: SessionIndex, throttle: Option<Throttle>) {
+        let session = self.at_mut(index);
+        (session.is_throttled, session.rests) = (throttle.is_some(), false);
+        let link = session.link;
+        match throttle {
+            Some(throttle) => self.throttles.insert(link, throttle),
+            None => self.throttles.remove(&link),
+        };
+    }
+
+    pub(crate) fn throttle(&self, session: &Session) -> Option<&Throttle> {
+        if !session.is_throttled {
+            return None;
+        }
+        self.throttles.get(&session.link)
+    }
+
+    pub(crate) fn throttle_mut(&mut self, index: SessionIndex) -> Option<&mut Throttle> {
+        let session = self.slots.get(index.0).filter(|session| session.is_throttled)?;
+        self.throttles.get_mut(&session.link)
     }
 
     pub(crate) fn get(&self, index: SessionIndex) -> Option<&Session> {
@@ -243,7 +267,7 @@ mod tests {
 
     #[test]
     fn an_idle_session_is_small() {
-        assert!(size_of::<Session>() <= 64, "{} bytes", size_of::<Session>());
+        assert!(size_of::<Option<Session>>() <= 56, "{} bytes", size_of::<Option<Session>>());
         assert_eq!(size_of::<Membership>(), 16);
     }
 }

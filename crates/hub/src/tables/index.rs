@@ -6,6 +6,7 @@
 
 use std::hash::BuildHasher;
 use std::num::NonZeroU32;
+use std::ops::Deref;
 
 use foldhash::fast::FixedState;
 use model::TopicName;
@@ -89,76 +90,90 @@ pub fn home_shard_of(name: &str, shard_count: u16) -> ShardIndex {
     ShardIndex((hash % u64::from(shard_count)) as u16)
 }
 
+/// Values that come and go by themselves, at places that the caller chooses: each has a name of its own.
+#[derive(Debug)]
+pub(crate) struct SlotTable<T> {
+    chunks: Vec<Chunk<T>>,
+    len: usize,
+}
+
 /// Values that come and go by themselves: each has a name of its own, while places are used again.
 #[derive(Debug)]
 pub(crate) struct SlotMap<T> {
-    chunks: Vec<Chunk<T>>,
+    table: SlotTable<T>,
     free: Vec<u32>,
-    len: usize,
 }
 
 /// Some places, found together: growing adds a chunk and moves nothing.
 #[derive(Debug)]
 struct Chunk<T> {
     values: Vec<Option<T>>,
-    /// Of each place, the generation that is there, or that comes next.
-    generations: Vec<NonZeroU32>,
+    /// Of each place, the generation that is there, or that comes next; none if it had all of them.
+    generations: Vec<Option<NonZeroU32>>,
 }
 
 impl<T> Chunk<T> {
     fn value(&self, slot: Slot) -> Option<&Option<T>> {
         let at = slot.place as usize % CHUNK;
-        self.generations.get(at).filter(|generation| **generation == slot.generation)?;
+        self.generations.get(at).filter(|generation| **generation == Some(slot.generation))?;
         self.values.get(at)
     }
 
     fn value_mut(&mut self, slot: Slot) -> Option<&mut Option<T>> {
         let at = slot.place as usize % CHUNK;
-        self.generations.get(at).filter(|generation| **generation == slot.generation)?;
+        self.generations.get(at).filter(|generation| **generation == Some(slot.generation))?;
         self.values.get_mut(at)
     }
-}
 
-impl<T> Default for SlotMap<T> {
-    fn default() -> Self {
-        Self { chunks: Vec::new(), free: Vec::new(), len: 0 }
+    fn resize(&mut self, len: usize) {
+        self.values.resize_with(len, || None);
+        self.generations.resize(len, Some(NonZeroU32::MIN));
     }
 }
 
-impl<T> SlotMap<T> {
+impl<T> Default for SlotTable<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> SlotTable<T> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub(crate) fn insert(&mut self, value: T) -> Slot {
-        self.len += 1;
-        if let Some(place) = self.free.pop() {
-            let (chunk, at) = (place as usize / CHUNK, place as usize % CHUNK);
-            let chunk = &mut self.chunks[chunk];
-            chunk.values[at] = Some(value);
-            return Slot { place, generation: chunk.generations[at] };
-        }
-        let place = u32::try_from(self.end()).expect("fewer than 2^32 slots");
-        if self.chunks.last().is_none_or(|last| last.values.len() == CHUNK) {
+    /// Puts a value at a place; gives it back if the place had all its generations.
+    ///
+    /// # Panics
+    /// If a value is there.
+    pub(crate) fn insert_at(&mut self, place: u32, value: T) -> Result<Slot, T> {
+        let (chunk, at) = (place as usize / CHUNK, place as usize % CHUNK);
+        while self.chunks.len() <= chunk {
+            if let Some(last) = self.chunks.last_mut() {
+                last.resize(CHUNK);
+            }
             let (values, generations) = (Vec::with_capacity(CHUNK), Vec::with_capacity(CHUNK));
             self.chunks.push(Chunk { values, generations });
         }
-        let last = self.chunks.last_mut().expect("there is one with room");
-        last.values.push(Some(value));
-        last.generations.push(NonZeroU32::MIN);
-        Slot { place, generation: NonZeroU32::MIN }
+        let chunk = &mut self.chunks[chunk];
+        if chunk.values.len() <= at {
+            chunk.resize(at + 1);
+        }
+        assert!(chunk.values[at].is_none(), "a place is free before it is used again");
+        let Some(generation) = chunk.generations[at] else { return Err(value) };
+        chunk.values[at] = Some(value);
+        self.len += 1;
+        Ok(Slot { place, generation })
     }
 
-    pub(crate) fn remove(&mut self, slot: Slot) -> Option<T> {
+    /// Takes a value out; tells with it whether its place may be used again.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<(T, bool)> {
         let chunk = self.chunks.get_mut(slot.place as usize / CHUNK)?;
         let value = chunk.value_mut(slot)?.take()?;
         self.len -= 1;
-        // A place that had all its generations is not used again.
-        if let Some(next) = slot.generation.checked_add(1) {
-            chunk.generations[slot.place as usize % CHUNK] = next;
-            self.free.push(slot.place);
-        }
-        Some(value)
+        let next = slot.generation.checked_add(1);
+        chunk.generations[slot.place as usize % CHUNK] = next;
+        Some((value, next.is_some()))
     }
 
     pub(crate) fn get(&self, slot: Slot) -> Option<&T> {
@@ -189,8 +204,71 @@ impl<T> SlotMap<T> {
     /// The name of the value at a place, for whoever knows that it is there.
     pub(crate) fn slot_at(&self, place: u32) -> Option<Slot> {
         let chunk = self.chunks.get(place as usize / CHUNK)?;
-        let generation = *chunk.generations.get(place as usize % CHUNK)?;
+        let generation = (*chunk.generations.get(place as usize % CHUNK)?)?;
         Some(Slot { place, generation })
+    }
+
+    /// All values with their names, in order of place.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &T)> {
+        let places =
+            self.chunks.iter().flat_map(|chunk| chunk.values.iter().zip(&chunk.generations));
+        (0..).zip(places).filter_map(|(place, (value, generation))| {
+            Some((Slot { place, generation: (*generation)? }, value.as_ref()?))
+        })
+    }
+
+    /// The next value at a place has its last generation: what would take years.
+    #[cfg(test)]
+    pub(crate) fn use_up(&mut self, place: u32) {
+        let (chunk, at) = (place as usize / CHUNK, place as usize % CHUNK);
+        self.chunks[chunk].generations[at] = Some(NonZeroU32::MAX);
+    }
+}
+
+impl<T> Default for SlotMap<T> {
+    fn default() -> Self {
+        Self { table: SlotTable::default(), free: Vec::new() }
+    }
+}
+
+impl<T> SlotMap<T> {
+    pub(crate) fn insert(&mut self, value: T) -> Slot {
+        let end = || u32::try_from(self.table.end()).expect("fewer than 2^32 slots");
+        let place = self.free.pop().unwrap_or_else(end);
+        let inserted = self.table.insert_at(place, value);
+        inserted.map_err(drop).expect("a place that had all its generations is not among the free")
+    }
+
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<T> {
+        let (value, may_be_used_again) = self.table.remove(slot)?;
+        if may_be_used_again {
+            self.free.push(slot.place);
+        }
+        Some(value)
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+        self.table.get_mut(slot)
+    }
+
+    /// The value at a place, to be changed by whoever knows that it is there.
+    pub(crate) fn get_at_mut(&mut self, place: u32) -> Option<&mut T> {
+        self.table.get_at_mut(place)
+    }
+}
+
+impl<T> Deref for SlotMap<T> {
+    type Target = SlotTable<T>;
+
+    fn deref(&self) -> &SlotTable<T> {
+        &self.table
+    }
+}
+
+#[cfg(test)]
+impl<T> SlotMap<T> {
+    pub(crate) fn use_up(&mut self, place: u32) {
+        self.table.use_up(place);
     }
 }
 
@@ -261,7 +339,7 @@ mod tests {
         let mut map = SlotMap::default();
         let first = map.insert(1);
         map.remove(first);
-        map.chunks[0].generations[0] = NonZeroU32::MAX;
+        map.use_up(0);
         let last = map.insert(2);
         assert_eq!(map.remove(last), Some(2));
         let next = map.insert(3);

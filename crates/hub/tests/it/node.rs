@@ -12,8 +12,8 @@ use model::{
     SubscribedTopic, TopicName, TopicPolicy, Unread, Unsubscribe,
 };
 use tidegate_hub::{
-    Encoder, EncodingIndex, Form, Hub, HubMail, HubOptions, Outlet, PageWanted, Payloads, Progress,
-    Record, Sent, SessionIndex, ShardIndex, home_shard,
+    ConnectionId, Connections, Encoder, EncodingIndex, Form, Hub, HubMail, HubOptions, Outlet,
+    PageWanted, Payloads, Progress, Record, Sent, SessionIndex, ShardIndex, home_shard,
 };
 
 pub const SINGLE: EncodingIndex = EncodingIndex(0);
@@ -274,11 +274,11 @@ fn check_gap(
 /// All connections of a shard, by link.
 #[derive(Default)]
 pub struct Wire {
-    pub connections: HashMap<u32, Connection>,
+    pub connections: HashMap<ConnectionId, Connection>,
 }
 
 impl Outlet for Wire {
-    fn send(&mut self, link: u32, bytes: &[u8]) -> Sent {
+    fn send(&mut self, link: ConnectionId, bytes: &[u8]) -> Sent {
         let connection = self.connections.get_mut(&link).expect("the link is open");
         assert!(!connection.is_full, "nothing is sent to a full connection");
         let taken = bytes.len().min(connection.room);
@@ -293,7 +293,7 @@ impl Outlet for Wire {
 /// A reader of the node.
 pub struct Reader {
     pub shard: usize,
-    pub link: u32,
+    pub link: ConnectionId,
     pub session: SessionIndex,
     pub encoding: EncodingIndex,
     pub selectors: Vec<Selector>,
@@ -326,7 +326,7 @@ pub struct Node {
     /// The topics that were published to before the second epoch began, each with its head then.
     ended: Option<BTreeMap<TopicName, Sequence>>,
     limits: Limits,
-    links: u32,
+    links: Connections<()>,
     commands: u64,
     /// Before what a `subscribe` must not start to read a topic, by its number and the topic's name.
     pub floors: HashMap<(u64, String), u64>,
@@ -378,7 +378,7 @@ impl Node {
             epoch: Epoch::new(FIRST_EPOCH),
             ended: None,
             limits,
-            links: 0,
+            links: Connections::default(),
             commands: 0,
             floors: HashMap::new(),
             resumed: HashSet::new(),
@@ -400,12 +400,11 @@ impl Node {
     }
 
     pub fn open(&mut self, shard: usize, encoding: EncodingIndex, room: usize) -> usize {
-        self.links += 1;
-        let session = self.hubs[shard].open_session(self.links, encoding);
+        let link = self.links.open_unattached(());
+        let session = self.hubs[shard].open_session(link, encoding);
         let connection = Connection { room, ..Connection::default() };
-        self.wires[shard].connections.insert(self.links, connection);
+        self.wires[shard].connections.insert(link, connection);
         let (selectors, options, commands) = (Vec::new(), HashMap::new(), Vec::new());
-        let link = self.links;
         let reader = Reader { shard, link, session, encoding, selectors, options, commands, room };
         self.readers.push(Some(reader));
         self.readers.len() - 1

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use access::{Role, Wanted};
-use engine::{Io, Socket};
-use hub::DevicePlace;
+use engine::Io;
+use hub::{ConnectionId, DevicePlace};
 use model::{Refusal, device_name};
 use protocol::device::{ServerSays, append};
 use protocol::http::{BodyLen, BodyReader, MessageFraming, RequestHead, encode_response_head};
@@ -18,13 +18,12 @@ use crate::shard::Shard;
 
 impl<I: Io> Shard<I> {
     /// Takes a request whose body stays open: a device attaches.
-    pub(crate) fn attach(&mut self, socket: Socket, head: &RequestHead, rest: &[u8]) {
+    pub(crate) fn attach(&mut self, link: ConnectionId, head: &RequestHead, rest: &[u8]) {
         let query = Query::of(head);
-        let checked =
-            self.check_origin(head).and_then(|()| self.check_attach(socket, head, &query));
+        let checked = self.check_origin(head).and_then(|()| self.check_attach(link, head, &query));
         let mut attached = match checked {
             Ok(attached) => attached,
-            Err(refusal) => return self.refuse_request(socket, head, &refusal),
+            Err(refusal) => return self.refuse_request(link, head, &refusal),
         };
         let begin = attached.unsent.end_mut();
         if head.expects_continue() {
@@ -39,28 +38,27 @@ impl<I: Io> Shard<I> {
         let info = query.get("info").map(Into::into);
         let (name, application) = (Arc::clone(&attached.name), attached.application);
         let now = self.now.coarse_seconds();
-        let Some(connection) = self.connection(socket) else { return };
-        let serial = connection.serial;
+        let Some(connection) = self.connection(link) else { return };
         connection.heard_at = now;
         connection.state = State::Device(Box::new(attached));
         self.devices_attached += 1;
         self.statistics.of(application).attached();
-        self.send_device(socket);
-        let place = DevicePlace { shard: self.index, link: socket.0, serial, attachment: 0 };
+        self.send_device(link);
+        let place = self.place_of(link);
         self.mail_home(name.clone(), DeviceMail::Attach { name, place, info });
-        self.handle_rest(socket, rest);
+        self.handle_rest(link, rest);
     }
 
     fn check_attach(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         head: &RequestHead,
         query: &Query,
     ) -> Result<Attached, Refusal> {
         let application = query.text("application");
         let name = device_name(application, query.text("device"))?;
         let wanted = Wanted { application, role: Role::Device, about: &name };
-        let network = self.network_of(socket, head);
+        let network = self.network_of(link, head);
         let application = self.check_key(network, head.field("authorization"), wanted)?;
         // The body is read as messages, under the rules of any body.
         BodyReader::new(head, &self.config.limits)?;
@@ -83,21 +81,21 @@ impl<I: Io> Shard<I> {
         self.check_memory()?;
         let usual = self.config.limits.device_heartbeat_ms.as_millis() as u64;
         let heartbeat_ms = query.number("heartbeat_ms")?.unwrap_or(usual);
-        self.count_connection(socket, network)?;
+        self.count_connection(link, network)?;
         Ok(Attached::new(name, application, framing, heartbeat_ms))
     }
 
     pub(super) fn welcome_device(&mut self, place: DevicePlace) {
-        let (socket, session) = (Socket(place.link), self.session_name(place.serial));
+        let (link, session) = (place.connection.id, self.session_name(place.connection.id));
         if !self.is_at(place) {
             return;
         }
-        let Some(attached) = self.attached(socket) else { return };
+        let Some(attached) = self.attached(link) else { return };
         let heartbeat_ms = u64::from(attached.heartbeat_seconds) * 1_000;
         let text = json!({ "session": session, "heartbeat_ms": heartbeat_ms }).to_string();
         let framing = attached.reader.framing();
         append(ServerSays::Welcome(&text), framing, attached.unsent.end_mut());
-        self.send_device(socket);
+        self.send_device(link);
     }
 }
 

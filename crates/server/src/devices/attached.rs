@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::ApplicationIndex;
-use engine::{Io, Sent, Socket};
-use hub::DevicePlace;
+use engine::{Io, Sent};
+use hub::{ConnectionId, DevicePlace};
 use model::{Asked, Code, Payload, Refusal, Respond, Unanswered, device_topic};
 use protocol::device::{DeviceSays, ServerSays, append, decode};
 use protocol::http::{MessageFraming, MessageReader, Said, encode_last_chunk, refusal_body};
 
 use super::home::DeviceMail;
 use crate::byte_queue::ByteQueue;
-use crate::connection::State;
+use crate::connection::{self, State};
 use crate::requests::payload_of;
 use crate::shard::Shard;
 use crate::turn_budget::STEPS_OF_A_COMMAND;
@@ -78,76 +78,79 @@ impl Attached {
 }
 
 impl<I: Io> Shard<I> {
-    pub(super) fn attached(&mut self, socket: Socket) -> Option<&mut Attached> {
-        match &mut self.connection(socket)?.state {
+    pub(super) fn attached(&mut self, link: ConnectionId) -> Option<&mut Attached> {
+        match &mut self.connection(link)?.state {
             State::Device(attached) => Some(attached),
             _ => None,
         }
     }
 
+    /// Where a connection's one device is.
+    pub(super) fn place_of(&self, link: ConnectionId) -> DevicePlace {
+        DevicePlace { connection: self.name_of(link), attachment: 0 }
+    }
+
     pub(super) fn is_at(&self, place: DevicePlace) -> bool {
-        self.open_connection(Socket(place.link)).is_some_and(|open| open.serial == place.serial)
+        self.open_connection(place.connection.id).is_some()
     }
 
     /// Sends what waits for a device.
-    pub(crate) fn send_device(&mut self, socket: Socket) {
-        self.touch(socket);
-        let connection = self.connections.get_mut(socket.0 as usize);
+    pub(crate) fn send_device(&mut self, link: ConnectionId) {
+        self.touch(link);
+        let connection = self.connections.get_mut(link);
         let Some(State::Device(attached)) = connection.map(|open| &mut open.state) else { return };
         if attached.unsent.is_empty() {
             return;
         }
-        match self.io.send(socket, attached.unsent.rest()) {
+        match connection::send(&mut self.io, link, attached.unsent.rest()) {
             Sent::Bytes(taken) => attached.unsent.take(taken),
-            Sent::Closed => self.drop_connection(socket),
+            Sent::Closed => self.drop_connection(link),
         }
     }
 
     /// Takes bytes from a device, as far as the turn allows; answers how many.
-    pub(crate) fn handle_device(&mut self, socket: Socket, bytes: &[u8]) -> usize {
+    pub(crate) fn handle_device(&mut self, link: ConnectionId, bytes: &[u8]) -> usize {
         // The kind and number of an answer stand before its payload.
         const HEAD_BYTES: usize = 5;
         let bytes_max = self.config.limits.payload_bytes_max + HEAD_BYTES;
         let mut input = bytes;
         while !self.has_worked_enough() {
-            let attached = self.attached(socket).filter(|it| !it.is_closing);
+            let attached = self.attached(link).filter(|it| !it.is_closing);
             let Some(attached) = attached else { return bytes.len() };
             let application = attached.application;
             match attached.reader.poll(&mut input, bytes_max) {
                 Ok(None) => return bytes.len(),
-                Ok(Some(Said::End)) => self.end_attachment(socket),
+                Ok(Some(Said::End)) => self.end_attachment(link),
                 Ok(Some(Said::Message(message))) => {
                     self.note_work(STEPS_OF_A_COMMAND);
                     self.statistics.of(application).counters.bytes_up += message.len() as u64;
                     match decode(&message) {
-                        Ok(says) => self.hear_device(socket, &says),
-                        Err(refusal) => self.close_device(socket, &refusal),
+                        Ok(says) => self.hear_device(link, &says),
+                        Err(refusal) => self.close_device(link, &refusal),
                     }
                 }
-                Err(refusal) => self.close_device(socket, &refusal),
+                Err(refusal) => self.close_device(link, &refusal),
             }
         }
         bytes.len() - input.len()
     }
 
-    fn hear_device(&mut self, socket: Socket, says: &DeviceSays<'_>) {
+    fn hear_device(&mut self, link: ConnectionId, says: &DeviceSays<'_>) {
         let bytes_max = self.config.limits.payload_bytes_max;
         match *says {
             DeviceSays::Heartbeat(None) => {}
-            DeviceSays::Heartbeat(Some(heartbeat_ms)) => {
-                self.change_heartbeat(socket, heartbeat_ms)
-            }
-            DeviceSays::Detach => self.end_attachment(socket),
+            DeviceSays::Heartbeat(Some(heartbeat_ms)) => self.change_heartbeat(link, heartbeat_ms),
+            DeviceSays::Detach => self.end_attachment(link),
             DeviceSays::Answer(number, bytes) => {
                 let payload = payload_of(None, bytes, bytes_max);
                 let result = payload.map(Arc::new).map_err(|refusal| refusal.text.into());
-                self.take_device_answer(socket, number, result);
+                self.take_device_answer(link, number, result);
             }
             DeviceSays::Declined(number, text) => {
-                self.take_device_answer(socket, number, Err(text.into()));
+                self.take_device_answer(link, number, Err(text.into()));
             }
             DeviceSays::Event(bytes) => {
-                let Some(attached) = self.attached(socket) else { return };
+                let Some(attached) = self.attached(link) else { return };
                 let (topic, application) =
                     (device_topic(&attached.name, "/events"), attached.application);
                 self.statistics.of(application).counters.events += 1;
@@ -159,31 +162,24 @@ impl<I: Io> Shard<I> {
     }
 
     /// Takes another promise of when a device will be heard, and confirms it: that its way is open is told with it.
-    fn change_heartbeat(&mut self, socket: Socket, heartbeat_ms: u64) {
+    fn change_heartbeat(&mut self, link: ConnectionId, heartbeat_ms: u64) {
         let unsent_max = self.config.limits.device_unsent_bytes_max;
-        let Some(attached) = self.attached(socket) else { return };
+        let Some(attached) = self.attached(link) else { return };
         if attached.unsent.len() > unsent_max {
             return;
         }
         attached.heartbeat_seconds = heartbeat_seconds(heartbeat_ms);
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
-        self.welcome_device(DevicePlace {
-            shard: self.index,
-            link: socket.0,
-            serial,
-            attachment: 0,
-        });
+        self.welcome_device(self.place_of(link));
     }
 
     fn take_device_answer(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         number: u16,
         result: Result<Arc<Payload>, Box<str>>,
     ) {
         let now = self.now.elapsed;
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
-        let Some(attached) = self.attached(socket) else { return };
+        let Some(attached) = self.attached(link) else { return };
         let (name, application) = (Arc::clone(&attached.name), attached.application);
         let at = attached.open.iter().position(|told| told.number == number);
         let told = at.map(|at| attached.open.swap_remove(at));
@@ -196,7 +192,7 @@ impl<I: Io> Shard<I> {
         let is_answer = result.is_ok();
         let result = result.map_err(Unanswered::Declined);
         let respond = Respond { request: told.request, result };
-        match self.requests_under_way.respond((socket.0, serial), respond, name, now) {
+        match self.requests_under_way.respond(link, respond, name, now) {
             Ok(()) => {
                 let took = now.saturating_sub(told.at);
                 self.statistics.of(application).answered(took, is_answer, self.now.unix_ms);
@@ -206,13 +202,13 @@ impl<I: Io> Shard<I> {
     }
 
     /// Tells a device a request; answers false if there is no such device.
-    pub(crate) fn tell_device(&mut self, link: u32, asked: &Asked) -> bool {
-        let (socket, request, now) = (Socket(link), asked.request, self.now.elapsed);
+    pub(crate) fn tell_device(&mut self, link: ConnectionId, asked: &Asked) -> bool {
+        let (request, now) = (asked.request, self.now.elapsed);
         let unsent_max = self.config.limits.device_unsent_bytes_max;
         let is_its_own = self
-            .open_connection(socket)
-            .is_some_and(|open| self.requests_under_way.is_for(request, open.serial));
-        let connection = self.connections.get_mut(link as usize).filter(|_| is_its_own);
+            .open_connection(link)
+            .is_some_and(|_| self.requests_under_way.is_for(request, link));
+        let connection = self.connections.get_mut(link).filter(|_| is_its_own);
         let Some(State::Device(attached)) = connection.map(|open| &mut open.state) else {
             return false;
         };
@@ -255,37 +251,37 @@ impl<I: Io> Shard<I> {
             attached.unsent.end_mut(),
         );
         self.statistics.of(attached.application).asked(asked.payload.bytes().len());
-        self.send_device(socket);
+        self.send_device(link);
         true
     }
 
     /// Tells a device why its attachment ends, then ends it.
-    pub(crate) fn close_device(&mut self, socket: Socket, refusal: &Refusal) {
-        let Some(attached) = self.attached(socket).filter(|it| !it.is_closing) else { return };
+    pub(crate) fn close_device(&mut self, link: ConnectionId, refusal: &Refusal) {
+        let Some(attached) = self.attached(link).filter(|it| !it.is_closing) else { return };
         attached.is_closing = true;
         let framing = attached.reader.framing();
         append(ServerSays::Closing(&refusal_body(refusal)), framing, attached.unsent.end_mut());
         encode_last_chunk(attached.unsent.end_mut());
-        self.note_refusal(socket, refusal);
-        self.send_device(socket);
-        self.close_soon(socket);
+        self.note_refusal(link, refusal);
+        self.send_device(link);
+        self.close_soon(link);
     }
 
     /// Ends an attachment that the device wants no more.
-    fn end_attachment(&mut self, socket: Socket) {
-        let Some(attached) = self.attached(socket).filter(|it| !it.is_closing) else { return };
+    fn end_attachment(&mut self, link: ConnectionId) {
+        let Some(attached) = self.attached(link).filter(|it| !it.is_closing) else { return };
         attached.is_closing = true;
         encode_last_chunk(attached.unsent.end_mut());
-        self.send_device(socket);
-        self.close_soon(socket);
+        self.send_device(link);
+        self.close_soon(link);
     }
 
     /// Hears that a device's connection is gone.
-    pub(crate) fn end_device(&mut self, socket: Socket, serial: u32, attached: &Attached) {
+    pub(crate) fn end_device(&mut self, link: ConnectionId, attached: &Attached) {
         self.devices_attached -= 1;
         self.statistics.of(attached.application).detached();
-        self.requests_under_way.handle_gone(socket.0, self.now.elapsed);
-        let place = DevicePlace { shard: self.index, link: socket.0, serial, attachment: 0 };
+        self.requests_under_way.handle_gone(link, self.now.elapsed);
+        let place = self.place_of(link);
         let name = Arc::clone(&attached.name);
         self.mail_home(name.clone(), DeviceMail::Detach { name, place });
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Io, Socket};
+use engine::Io;
 use hub::{Ask, DevicePlace, ShardIndex, home_shard_of};
 use model::{Code, Draft, Payload, PayloadKind, Refusal, Request, TopicName, device_topic};
 use serde_json::json;
@@ -48,7 +48,7 @@ pub enum DeviceMail {
         /// `APPLICATION/DEVICE`.
         name: Arc<str>,
         /// Who wants to know.
-        asker: Asker,
+        asker: Box<Asker>,
     },
 }
 
@@ -74,9 +74,12 @@ impl<I: Io> Shard<I> {
                 let before = self.devices.attach(Arc::clone(&name), place, now);
                 if let Some(before) = before.filter(|before| *before != place) {
                     let taken_over = DeviceMail::TakenOver(before, Arc::clone(&name));
-                    self.mail_device(before.shard, taken_over);
+                    self.mail_device(before.connection.shard, taken_over);
                 }
-                self.mail_device(place.shard, DeviceMail::Found(place, Arc::clone(&name)));
+                self.mail_device(
+                    place.connection.shard,
+                    DeviceMail::Found(place, Arc::clone(&name)),
+                );
                 let info = info.as_deref().unwrap_or("null");
                 self.tell_presence(&name, true, info);
             }
@@ -91,7 +94,7 @@ impl<I: Io> Shard<I> {
                             if there is no other such device";
                 let refusal = Refusal::new(Code::TakenOver, text);
                 if self.is_at(place) {
-                    self.close_device(Socket(place.link), &refusal);
+                    self.close_device(place.connection.id, &refusal);
                     self.tell_taken_over(place, &name, refusal);
                 }
             }
@@ -101,7 +104,7 @@ impl<I: Io> Shard<I> {
                 }
             }
             DeviceMail::Ask { name, ask } => self.route_to_device(&name, ask),
-            DeviceMail::Describe { name, asker } => self.describe_device(&name, asker),
+            DeviceMail::Describe { name, asker } => self.describe_device(&name, *asker),
         }
     }
 
@@ -145,9 +148,7 @@ impl<I: Io> Shard<I> {
     fn route_to_device(&mut self, name: &str, ask: Box<Ask>) {
         let now = self.now.elapsed;
         match self.devices.get(name).map(|device| device.place) {
-            Some(Some(DevicePlace { shard, link, serial, .. })) => {
-                self.requests_under_way.forward(ask, (shard, link, serial), now);
-            }
+            Some(Some(place)) => self.requests_under_way.forward(ask, place.connection, now),
             Some(None) => {
                 let text = format!(
                     "cannot ask `{name}`: it is not attached now, and was; ask again later"

@@ -43,7 +43,7 @@ impl<I: Io> Shard<I> {
             ("POST", [device, "send"]) => self.send_to_device(head, device, body, asker),
             ("GET", [device]) => {
                 let name = self.check_application(&asker, head, device)?;
-                self.mail_home(name.clone(), DeviceMail::Describe { name, asker });
+                self.mail_home(name.clone(), DeviceMail::Describe { name, asker: Box::new(asker) });
                 Ok(())
             }
             ("GET", []) => self.list_devices(head, asker),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{ApplicationIndex, Role, Wanted};
-use engine::{Io, Socket};
-use hub::DevicePlace;
+use engine::Io;
+use hub::{ConnectionId, DevicePlace};
 use model::{
     Asked, Attach, Code, CommandId, Detach, Draft, Event, RandomState, Refusal, Respond, TopicName,
     parse_device_name,
@@ -20,7 +20,7 @@ use crate::shard::Shard;
 #[derive(Debug, Default)]
 pub(crate) struct SessionDevices {
     /// By connection, by name.
-    attached: HashMap<u32, HashMap<Arc<str>, OnSession, RandomState>, RandomState>,
+    attached: HashMap<ConnectionId, HashMap<Arc<str>, OnSession, RandomState>, RandomState>,
     /// Requests that they were told, by number; some had their time and are forgotten later.
     told: HashMap<u64, Told, RandomState>,
     told_max: usize,
@@ -39,7 +39,7 @@ struct OnSession {
 
 #[derive(Debug)]
 struct Told {
-    link: u32,
+    link: ConnectionId,
     name: Arc<str>,
     application: ApplicationIndex,
     at: Duration,
@@ -51,11 +51,11 @@ fn device_of(topic: &TopicName) -> Option<&str> {
 }
 
 impl SessionDevices {
-    fn on_session(&self, link: u32, name: &str) -> Option<&OnSession> {
+    fn on_session(&self, link: ConnectionId, name: &str) -> Option<&OnSession> {
         self.attached.get(&link)?.get(name)
     }
 
-    fn remove(&mut self, link: u32, name: &str) -> Option<OnSession> {
+    fn remove(&mut self, link: ConnectionId, name: &str) -> Option<OnSession> {
         let devices = self.attached.get_mut(&link)?;
         let removed = devices.remove(name);
         if devices.is_empty() {
@@ -69,19 +69,18 @@ impl<I: Io> Shard<I> {
     /// Lets a session be asked as a device.
     pub(crate) fn attach_to_session(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         id: Option<CommandId>,
         wanted: Attach,
     ) -> Result<(), Refusal> {
         let Attach { device, authorization, info } = wanted;
         let name = parse_device_name(&device)?;
-        let application = self.check_session_device(socket, &name, authorization.as_deref())?;
+        let application = self.check_session_device(link, &name, authorization.as_deref())?;
         check_info(info.as_deref())?;
         let count_max = self.config.limits.devices_per_session_max;
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
         // 0 is that of connections that are one device.
         let attachment = self.session_devices.attachments.wrapping_add(1).max(1);
-        let devices = self.session_devices.attached.entry(socket.0).or_default();
+        let devices = self.session_devices.attached.entry(link).or_default();
         let is_new = !devices.contains_key(&name);
         if is_new && devices.len() >= count_max {
             let text = format!(
@@ -100,22 +99,22 @@ impl<I: Io> Shard<I> {
             self.statistics.of(application).attached();
         }
         self.session_devices.attachments = attachment;
-        self.requests_under_way.set_devices(socket.0, count);
-        let place = DevicePlace { shard: self.index, link: socket.0, serial, attachment };
+        self.requests_under_way.set_devices(link, count);
+        let place = DevicePlace { connection: self.name_of(link), attachment };
         self.mail_home(name.clone(), DeviceMail::Attach { name, place, info });
         Ok(())
     }
 
     fn check_session_device(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         name: &str,
         authorization: Option<&str>,
     ) -> Result<ApplicationIndex, Refusal> {
         let (application, _) = name.split_once('/').unwrap_or((name, ""));
         if authorization.is_some() {
             let wanted = Wanted { application, role: Role::Device, about: name };
-            return self.check_key(self.network_on(socket), authorization, wanted);
+            return self.check_key(self.network_on(link), authorization, wanted);
         }
         self.applications.index_of(application).ok_or_else(|| {
             let text = format!(
@@ -129,47 +128,46 @@ impl<I: Io> Shard<I> {
     /// Lets a session be asked as a device no more.
     pub(crate) fn detach_from_session(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         id: Option<CommandId>,
         unwanted: Detach,
     ) -> Result<(), Refusal> {
         let name = parse_device_name(&unwanted.device)?;
-        let gone = self.end_on_session(socket, &name).ok_or_else(|| Refusal::no_device(&name))?;
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
+        let gone = self.end_on_session(link, &name).ok_or_else(|| Refusal::no_device(&name))?;
         let text =
             format!("cannot attach `{name}`: the session detached it before others found it");
-        self.refuse_waiting((socket, serial), gone.waiting, &Refusal::new(Code::DeviceGone, text));
+        self.refuse_waiting(link, gone.waiting, &Refusal::new(Code::DeviceGone, text));
         let attachment = gone.attachment;
-        let place = DevicePlace { shard: self.index, link: socket.0, serial, attachment };
+        let place = DevicePlace { connection: self.name_of(link), attachment };
         self.mail_home(name.clone(), DeviceMail::Detach { name: name.clone(), place });
         let detached = Event::Detached { id, device: name, refusal: None };
-        self.tell_caller(socket, serial, &detached);
+        self.tell_caller(link, &detached);
         Ok(())
     }
 
     fn refuse_waiting(
         &mut self,
-        (socket, serial): (Socket, u32),
+        link: ConnectionId,
         waiting: Vec<Option<CommandId>>,
         refusal: &Refusal,
     ) {
         for id in waiting {
             let refused = Event::Refused { id, refusal: refusal.clone() };
-            self.tell_caller(socket, serial, &refused);
+            self.tell_caller(link, &refused);
         }
     }
 
     /// Forgets a device of a session; answers what it was, or `None` if there is none.
-    fn end_on_session(&mut self, socket: Socket, name: &str) -> Option<OnSession> {
-        let gone = self.session_devices.remove(socket.0, name)?;
+    fn end_on_session(&mut self, link: ConnectionId, name: &str) -> Option<OnSession> {
+        let gone = self.session_devices.remove(link, name)?;
         self.statistics.of(gone.application).detached();
-        let left = self.session_devices.attached.get(&socket.0).map_or(0, HashMap::len);
-        self.requests_under_way.set_devices(socket.0, left);
+        let left = self.session_devices.attached.get(&link).map_or(0, HashMap::len);
+        self.requests_under_way.set_devices(link, left);
         Some(gone)
     }
 
     fn is_attachment(&self, place: DevicePlace, name: &str) -> bool {
-        let known = self.session_devices.on_session(place.link, name);
+        let known = self.session_devices.on_session(place.connection.id, name);
         known.is_some_and(|known| known.attachment == place.attachment) && self.is_at(place)
     }
 
@@ -181,12 +179,12 @@ impl<I: Io> Shard<I> {
         if !self.is_attachment(place, &name) {
             return self.mail_home(Arc::clone(&name), DeviceMail::Detach { name, place });
         }
-        let socket = Socket(place.link);
-        let devices = self.session_devices.attached.get_mut(&place.link);
+        let link = place.connection.id;
+        let devices = self.session_devices.attached.get_mut(&place.connection.id);
         let Some(known) = devices.and_then(|devices| devices.get_mut(&name)) else { return };
         for id in std::mem::take(&mut known.waiting) {
             let attached = Event::Attached { id, device: Arc::clone(&name) };
-            self.tell_caller(socket, place.serial, &attached);
+            self.tell_caller(link, &attached);
         }
     }
 
@@ -197,33 +195,33 @@ impl<I: Io> Shard<I> {
         name: &Arc<str>,
         refusal: Refusal,
     ) {
-        let socket = Socket(place.link);
+        let link = place.connection.id;
         if self.is_attachment(place, name)
-            && let Some(gone) = self.end_on_session(socket, name)
+            && let Some(gone) = self.end_on_session(link, name)
         {
-            self.refuse_waiting((socket, place.serial), gone.waiting, &refusal);
+            self.refuse_waiting(link, gone.waiting, &refusal);
             let (id, device) = (None, Arc::clone(name));
             let detached = Event::Detached { id, device, refusal: Some(refusal) };
-            self.tell_caller(socket, place.serial, &detached);
+            self.tell_caller(link, &detached);
         }
     }
 
     /// Hears that a session is gone.
-    pub(crate) fn end_session_devices(&mut self, socket: Socket, serial: u32) {
-        let Some(devices) = self.session_devices.attached.remove(&socket.0) else { return };
-        self.requests_under_way.set_devices(socket.0, 0);
-        self.requests_under_way.handle_gone(socket.0, self.now.elapsed);
+    pub(crate) fn end_session_devices(&mut self, link: ConnectionId) {
+        let Some(devices) = self.session_devices.attached.remove(&link) else { return };
+        self.requests_under_way.set_devices(link, 0);
+        self.requests_under_way.handle_gone(link, self.now.elapsed);
         for (name, OnSession { application, attachment, .. }) in devices {
             self.statistics.of(application).detached();
-            let place = DevicePlace { shard: self.index, link: socket.0, serial, attachment };
+            let place = DevicePlace { connection: self.name_of(link), attachment };
             self.mail_home(name.clone(), DeviceMail::Detach { name, place });
         }
     }
 
     /// Counts what a session publishes if it is an event of a device that it attached; answers whether it is.
-    pub(crate) fn count_event(&mut self, socket: Socket, draft: &Draft) -> bool {
+    pub(crate) fn count_event(&mut self, link: ConnectionId, draft: &Draft) -> bool {
         let name = device_of(&draft.topic).and_then(|rest| rest.strip_suffix("/events"));
-        let known = name.and_then(|name| self.session_devices.on_session(socket.0, name));
+        let known = name.and_then(|name| self.session_devices.on_session(link, name));
         let Some(application) = known.map(|known| known.application) else { return false };
         let counters = &mut self.statistics.of(application).counters;
         counters.events += 1;
@@ -235,7 +233,7 @@ impl<I: Io> Shard<I> {
     ///
     /// # Errors
     /// It is for a device that was on the session, and the session handles no such requests otherwise.
-    pub(crate) fn note_told(&mut self, link: u32, asked: &Asked) -> Result<(), Refusal> {
+    pub(crate) fn note_told(&mut self, link: ConnectionId, asked: &Asked) -> Result<(), Refusal> {
         let Some(name) = device_of(&asked.topic) else { return Ok(()) };
         let Some(known) = self.session_devices.on_session(link, name) else {
             if self.handles(link, &asked.topic) {
@@ -257,7 +255,11 @@ impl<I: Io> Shard<I> {
     }
 
     /// The device that answers with this, if the session was asked as one.
-    pub(crate) fn answering_device(&mut self, link: u32, respond: &Respond) -> Option<Arc<str>> {
+    pub(crate) fn answering_device(
+        &mut self,
+        link: ConnectionId,
+        respond: &Respond,
+    ) -> Option<Arc<str>> {
         let told = self.session_devices.told.get(&respond.request);
         told.filter(|told| told.link == link)?;
         let Told { name, application, at, .. } =

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use access::{ApplicationIndex, Role, Wanted, use_one_time_key};
-use engine::{Io, Sent, Socket};
-use hub::Outcome;
+use engine::{Io, Sent};
+use hub::{ConnectionId, Outcome};
 use model::{Code, Payload, PayloadKind, Recipients, Refusal, Request, device_name, device_topic};
 use protocol::http::{RequestHead, refusal_body};
 use protocol::native::check_payload;
@@ -17,7 +17,7 @@ use protocol::websocket::{
 
 use super::query::Query;
 use crate::byte_queue::ByteQueue;
-use crate::connection::{Connection, State};
+use crate::connection::{self, Connection, State};
 use crate::requests::Caller;
 use crate::shard::Shard;
 use crate::turn_budget::STEPS_OF_A_COMMAND;
@@ -63,7 +63,7 @@ impl<I: Io> Shard<I> {
     /// Opens a WebSocket for a device.
     pub(crate) fn open_device_socket(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         head: &RequestHead,
         device: &str,
         rest: &[u8],
@@ -72,15 +72,15 @@ impl<I: Io> Shard<I> {
         let checked = self.check_origin(head).and_then(|()| {
             let timeout_ms = query.number("timeout_ms")?;
             let timeout = protocol::native::timeout_of(timeout_ms, &self.config.limits)?;
-            let (name, application) = self.check_device_socket(socket, head, &query, device)?;
+            let (name, application) = self.check_device_socket(link, head, &query, device)?;
             self.check_room()?;
             let handshake = accept_plain_handshake(head)?;
-            self.count_connection(socket, self.network_of(socket, head))?;
+            self.count_connection(link, self.network_of(link, head))?;
             Ok((name, application, timeout, handshake))
         });
         let (name, application, timeout, mut handshake) = match checked {
             Ok(checked) => checked,
-            Err(refusal) => return self.refuse_request(socket, head, &refusal),
+            Err(refusal) => return self.refuse_request(link, head, &refusal),
         };
         handshake.deflate = None;
         let mut unsent = ByteQueue::default();
@@ -99,16 +99,16 @@ impl<I: Io> Shard<I> {
             is_closing,
         };
         self.statistics.of(application).counters.websockets += 1;
-        if let Some(connection) = self.connection(socket) {
+        if let Some(connection) = self.connection(link) {
             connection.state = State::DeviceSocket(Box::new(opened));
         }
-        self.send_device_socket(socket);
-        self.handle_rest(socket, rest);
+        self.send_device_socket(link);
+        self.handle_rest(link, rest);
     }
 
     fn check_device_socket(
         &mut self,
-        socket: Socket,
+        link: ConnectionId,
         head: &RequestHead,
         query: &Query,
         device: &str,
@@ -119,13 +119,13 @@ impl<I: Io> Shard<I> {
             let used = &self.access.used_once;
             let (secret, now) = (&self.secret, self.now.elapsed);
             let use_up = || use_one_time_key(key, &name, secret, now, used);
-            self.count_failure(self.network_of(socket, head), use_up)?;
+            self.count_failure(self.network_of(link, head), use_up)?;
             let index = self.applications.index_of(application);
             let index = index.ok_or_else(|| Refusal::no_device(&name))?;
             return Ok((name, index));
         }
         let wanted = Wanted { application, role: Role::Application, about: &name };
-        let network = self.network_of(socket, head);
+        let network = self.network_of(link, head);
         let index = self.check_key(network, head.field("authorization"), wanted)?;
         Ok((name, index))
     }
@@ -136,37 +136,37 @@ impl<I: Io> Shard<I> {
     }
 
     /// Takes bytes from such a WebSocket, as far as its answers leave room; answers how many.
-    pub(crate) fn handle_device_socket(&mut self, socket: Socket, bytes: &mut [u8]) -> usize {
+    pub(crate) fn handle_device_socket(&mut self, link: ConnectionId, bytes: &mut [u8]) -> usize {
         let len = bytes.len();
         let mut input = Unread::new(bytes);
         let mut is_all = false;
-        while self.has_room(socket) && !self.has_worked_enough() {
+        while self.has_room(link) && !self.has_worked_enough() {
             self.note_work(STEPS_OF_A_COMMAND);
-            let Some(heard) = self.next_request(socket, &mut input) else {
+            let Some(heard) = self.next_request(link, &mut input) else {
                 is_all = true;
                 break;
             };
             match heard {
-                Heard::Request(payload) => self.ask_by_socket(socket, payload),
+                Heard::Request(payload) => self.ask_by_socket(link, payload),
                 Heard::Bad(refusal) => {
-                    if let Some(turn) = self.take_turn(socket) {
+                    if let Some(turn) = self.take_turn(link) {
                         let outcome = Outcome { result: Err(refusal) };
-                        self.answer_socket(socket, turn, outcome);
+                        self.answer_socket(link, turn, outcome);
                     }
                 }
                 Heard::Nothing => {}
             }
         }
-        self.send_device_socket(socket);
-        if self.device_socket(socket).is_some_and(|open| open.is_closing) {
-            self.close_soon(socket);
+        self.send_device_socket(link);
+        if self.device_socket(link).is_some_and(|open| open.is_closing) {
+            self.close_soon(link);
         }
         if is_all { len } else { input.taken() }
     }
 
-    fn next_request(&mut self, socket: Socket, input: &mut Unread<'_>) -> Option<Heard> {
+    fn next_request(&mut self, link: ConnectionId, input: &mut Unread<'_>) -> Option<Heard> {
         let limits = &self.config.limits;
-        let connection = self.connections.get_mut(socket.0 as usize)?;
+        let connection = self.connections.get_mut(link)?;
         let State::DeviceSocket(open) = &mut connection.state else { return None };
         if open.is_closing {
             return None;
@@ -202,36 +202,35 @@ impl<I: Io> Shard<I> {
         })
     }
 
-    fn device_socket(&mut self, socket: Socket) -> Option<&mut DeviceSocket> {
-        match &mut self.connection(socket)?.state {
+    fn device_socket(&mut self, link: ConnectionId) -> Option<&mut DeviceSocket> {
+        match &mut self.connection(link)?.state {
             State::DeviceSocket(open) => Some(open),
             _ => None,
         }
     }
 
     /// The turn of the next request, whose answer is to come.
-    fn take_turn(&mut self, socket: Socket) -> Option<u64> {
-        let open = self.device_socket(socket)?;
+    fn take_turn(&mut self, link: ConnectionId) -> Option<u64> {
+        let open = self.device_socket(link)?;
         open.answers.push_back(None);
         Some(open.first + open.answers.len() as u64 - 1)
     }
 
-    fn ask_by_socket(&mut self, socket: Socket, payload: Payload) {
-        let Some(turn) = self.take_turn(socket) else { return };
-        let serial = self.connection(socket).map_or(0, |open| open.serial);
-        let Some(open) = self.device_socket(socket) else { return };
+    fn ask_by_socket(&mut self, link: ConnectionId, payload: Payload) {
+        let Some(turn) = self.take_turn(link) else { return };
+        let Some(open) = self.device_socket(link) else { return };
         let (name, timeout) = (Arc::clone(&open.name), open.timeout);
         let (payload, to) = (Arc::new(payload), Recipients::default());
         let request = Request { topic: device_topic(&name, ""), payload, timeout, to, key: None };
         let application = name.split('/').next().unwrap_or("").into();
-        let caller = Caller::Socket { socket, serial, turn };
+        let caller = Caller::Socket { link, turn };
         self.ask_device(caller, name, request, ("".into(), application));
     }
 
     /// Notes what became of the request of a turn, and sends the answers that are due.
-    pub(crate) fn answer_socket(&mut self, socket: Socket, turn: u64, mut outcome: Outcome) {
+    pub(crate) fn answer_socket(&mut self, link: ConnectionId, turn: u64, mut outcome: Outcome) {
         let bytes_max = self.config.limits.answers_bytes_max;
-        let Some(open) = self.device_socket(socket) else { return };
+        let Some(open) = self.device_socket(link) else { return };
         let waiting = open.answers_bytes();
         if let Ok((_, payload)) = &outcome.result
             && waiting > 0
@@ -266,29 +265,29 @@ impl<I: Io> Shard<I> {
         }
         let waiting = open.answers_bytes() as u64;
         self.counters.answers_bytes_peak = self.counters.answers_bytes_peak.max(waiting);
-        self.send_device_socket(socket);
+        self.send_device_socket(link);
     }
 
     /// Sends what waits for such a WebSocket.
-    pub(crate) fn send_device_socket(&mut self, socket: Socket) {
-        self.touch(socket);
-        let connection = self.connections.get_mut(socket.0 as usize);
+    pub(crate) fn send_device_socket(&mut self, link: ConnectionId) {
+        self.touch(link);
+        let connection = self.connections.get_mut(link);
         let Some(Connection { state: State::DeviceSocket(open), .. }) = connection else { return };
         if open.unsent.is_empty() {
             return;
         }
-        match self.io.send(socket, open.unsent.rest()) {
+        match connection::send(&mut self.io, link, open.unsent.rest()) {
             Sent::Bytes(taken) => open.unsent.take(taken),
-            Sent::Closed => self.drop_connection(socket),
+            Sent::Closed => self.drop_connection(link),
         }
     }
 
     /// Asks an application that was silent whether it is there.
-    pub(crate) fn ping_device_socket(&mut self, socket: Socket) {
-        if let Some(open) = self.device_socket(socket) {
+    pub(crate) fn ping_device_socket(&mut self, link: ConnectionId) {
+        if let Some(open) = self.device_socket(link) {
             open.is_pinged = true;
             encode_ping(open.unsent.end_mut());
-            self.send_device_socket(socket);
+            self.send_device_socket(link);
         }
     }
 }
