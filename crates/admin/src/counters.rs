@@ -183,6 +183,10 @@ counters! {
     mail_waiting gauge;
     /// Pages of histories that are awaited from the store now.
     store_reads gauge;
+    /// Publications and acknowledgements that wait now to be kept, at their topics' homes and on disk.
+    commands_parked gauge;
+    /// Commands that waited for `parked_ms` without an answer, and were refused.
+    commands_given_up counter;
     /// Commands that sessions had carried out or refused.
     commands counter;
     /// Connections whose input waits: for others' turns, or until earlier answers are taken.

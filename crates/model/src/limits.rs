@@ -130,6 +130,11 @@ limits! {
     mail_waiting_max: usize = 16_384;
     /// Pages of histories that a shard awaits from the store, before a `history` that needs another is refused (4116).
     store_reads_max: usize = 1_024;
+    /// Publications and acknowledgements of a shard that wait to be kept, at their topics' homes and on disk, before others are
+    /// refused (4001).
+    parked_commands_max: usize = 262_144;
+    /// Milliseconds that a command may wait for an answer from elsewhere (a topic's home, the store), before it is refused (4108).
+    parked_ms: Duration = Duration::from_secs(60);
     /// Ordinary HTTP requests that a shard has handed on and awaits.
     requests_in_flight_max: usize = 1_024;
     /// Bytes in an idempotency key.

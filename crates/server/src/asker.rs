@@ -1,28 +1,13 @@
 //! Requests whose answer comes from the shard of the session that they are about.
 
-use access::Network;
 use engine::Io;
-use hub::{ConnectionId, ShardConnection};
+use hub::ConnectionId;
 use model::Refusal;
 use protocol::http::{BodyLen, RequestHead, encode_response_head, refusal_body, refusal_fields};
 
 use crate::mail::{Response, ShardMail};
+use crate::reply::Asker;
 use crate::shard::Shard;
-
-/// The connection that a request came on.
-#[derive(Clone, Debug)]
-pub struct Asker {
-    /// Its name.
-    pub connection: ShardConnection,
-    /// Whether it may serve another request.
-    pub keep_alive: bool,
-    /// Whether the request was a HEAD: then the answer has no body.
-    pub is_head: bool,
-    /// Where the client's counts stand, if they are counted.
-    pub network: Option<Network>,
-    /// The page that asked, which must be let read the answer.
-    pub origin: Option<Box<str>>,
-}
 
 /// Fields that let a page of `origin` read an answer.
 pub(crate) fn origin_fields(origin: Option<&str>) -> Vec<(&str, &str)> {

@@ -11,9 +11,9 @@ use protocol::http::{BodyReader, RequestHead};
 use protocol::native::Framing;
 use protocol::websocket::{Deflater, Inbound};
 
-use crate::asker::Asker;
 use crate::byte_queue::ByteQueue;
 use crate::devices::{Attached, DeviceSocket};
+use crate::reply::Asker;
 
 /// One connection.
 #[derive(Debug)]

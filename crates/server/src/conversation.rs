@@ -17,7 +17,6 @@ use crate::budget::ANSWER_BYTES;
 use crate::connection::{self, Connection, Native, State};
 use crate::encoder::Manner;
 use crate::input::Commands;
-use crate::publish::PendingPublish;
 use crate::shard::Shard;
 use crate::subscribers::Change;
 use crate::turn_budget::{STEPS_OF_A_COMMAND, steps_of_bytes};
@@ -183,10 +182,7 @@ impl<I: Io> Shard<I> {
                             changed
                         }
                         Command::Publish(publish) => {
-                            let reserved = ANSWER_BYTES + publish.draft.topic.as_str().len();
-                            self.reserve(link, reserved);
-                            let pending = PendingPublish::Session { link, id, is_binary, reserved };
-                            self.publish(publish.draft, pending);
+                            self.publish_for(link, id, is_binary, publish.draft);
                             Ok(())
                         }
                         Command::History(query) => {

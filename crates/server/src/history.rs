@@ -1,43 +1,17 @@
 //! Reading what is kept: from the hub's memory while that reaches back, from the store otherwise.
 
-use backbone::{PAGE_BYTES, PageEnd, ReadWanted, Ticket};
+use backbone::{PAGE_BYTES, ReadWanted, Ticket};
 use engine::Io;
-use hub::{ConnectionId, PageTicket, PageWanted, ShardConnection, ShardIndex, home_shard};
+use hub::{ConnectionId, PageTicket, PageWanted, ShardIndex, home_shard};
 use model::{
-    AckLevel, Code, CommandId, Event, HistoryPage, HistoryQuery, HistoryStart, Position,
-    Publication, Refusal, Sequence, TopicName,
+    AckLevel, CommandId, Event, HistoryPage, HistoryQuery, Position, Publication, Refusal,
+    Sequence, TopicName,
 };
-use tokio::sync::oneshot;
 
+use crate::desks::{HistoryRead, HistoryReply, StoreRead};
 use crate::mail::ShardMail;
+use crate::reply::{ReplyTo, SessionReply};
 use crate::shard::Shard;
-
-/// Who waits for publications from the store.
-#[derive(Debug)]
-pub(crate) enum PendingRead {
-    /// Somebody who asked for a page of a history.
-    History { asker: HistoryAsker, position: Position, wanted: ReadWanted },
-    /// A session of a shard, that reads a topic afresh.
-    Session { shard: ShardIndex, page: PageTicket },
-}
-
-/// Who asked for a page of a history.
-#[derive(Debug)]
-pub enum HistoryAsker {
-    /// An HTTP request.
-    Api(oneshot::Sender<Result<HistoryPage, Refusal>>),
-    /// A session's command.
-    Session {
-        /// The session's connection.
-        connection: ShardConnection,
-        /// The command.
-        id: Option<CommandId>,
-        /// The topic asked for.
-        topic: TopicName,
-        /// Bytes that the page may have, which are counted while it is under way.
-        reserved: usize,
-    },
-}
 
 impl<I: Io> Shard<I> {
     /// Takes a session's wish for a page of a history to the topic's home.
@@ -50,58 +24,44 @@ impl<I: Io> Shard<I> {
         let (connection, topic) = (self.name_of(link), query.topic.clone());
         let reserved = self.room_of(link);
         self.reserve(link, reserved);
-        let asker = HistoryAsker::Session { connection, id, topic, reserved };
+        let reserved = u32::try_from(reserved).unwrap_or(u32::MAX);
+        let to = ReplyTo::Session(SessionReply { connection, id, reserved });
+        let reply = HistoryReply { to, topic };
         let home = home_shard(&query.topic, self.shard_count);
         if home == self.index {
-            self.read_history(query, asker);
+            self.read_history(query, reply);
         } else {
-            self.mail_to(home, ShardMail::ReadHistory(Box::new((query, asker))));
+            self.mail_to(home, ShardMail::ReadHistory(Box::new((query, reply))));
         }
     }
 
     /// Reads a page of a topic that is at home here, for whoever asked.
-    pub(crate) fn read_history(&mut self, query: HistoryQuery, asker: HistoryAsker) {
-        let HistoryQuery { topic, start, limit } = query;
-        let Some((position, oldest)) = self.hub.standing(&topic) else {
+    pub(crate) fn read_history(&mut self, query: HistoryQuery, reply: HistoryReply) {
+        let topic = &query.topic;
+        let Some((position, oldest)) = self.hub.standing(topic) else {
             let position = Position { epoch: self.epoch.clone(), sequence: Sequence::START };
-            let after = Sequence::START;
-            let page = HistoryPage { position, after, publications: vec![] };
-            return self.answer_history(asker, Ok(page));
+            let page = HistoryPage { position, after: Sequence::START, publications: vec![] };
+            return self.answer_history(reply, Ok(page));
         };
-        let wanted = ReadWanted::of_history(start, limit, position.sequence);
-        let room = match &asker {
-            HistoryAsker::Session { reserved, .. } => *reserved,
-            HistoryAsker::Api(_) => self.config.limits.answers_bytes_max,
+        let room = match &reply.to {
+            ReplyTo::Session(SessionReply { reserved, .. }) => *reserved as usize,
+            _ => self.config.limits.answers_bytes_max,
         };
-        let wanted = ReadWanted { bytes_max: PAGE_BYTES.min(room), ..wanted };
-        let is_in_memory = oldest.is_some_and(|oldest| match start {
-            HistoryStart::Since(since) => oldest.unix_ms() < since,
-            _ => oldest.sequence() <= wanted.after.next(),
-        });
-        if is_in_memory || self.hub.policy_for(&topic).ack == AckLevel::Memory {
-            let since = match wanted.since_ms {
-                0 => wanted.after,
-                since_ms => wanted.after.max(self.hub.sequence_before(&topic, since_ms)),
+        let read = HistoryRead::of(&query, position, room);
+        if read.is_in_memory(oldest) || self.hub.policy_for(topic).ack == AckLevel::Memory {
+            let since = match read.wanted.since_ms {
+                0 => read.wanted.after,
+                since_ms => read.wanted.after.max(self.hub.sequence_before(topic, since_ms)),
             };
-            let kept = self.hub.history(&topic, since);
-            let publications = match wanted.keep {
-                PageEnd::Oldest => wanted.take_oldest(kept.cloned()),
-                // What memory holds has no holes: these are no more than wanted.
-                PageEnd::Newest => {
-                    let kept: Vec<_> =
-                        kept.take_while(|it| it.sequence() < wanted.before).collect();
-                    wanted.take(kept.into_iter().cloned())
-                }
-            };
+            let publications = read.take(self.hub.history(topic, since));
             self.note_publications(&publications);
-            let after = wanted.page_start(&publications, position.sequence);
-            return self.answer_history(asker, Ok(HistoryPage { position, after, publications }));
+            return self.answer_history(reply, Ok(read.into_page(publications)));
         }
-        if let Err(refusal) = self.check_reading(&topic) {
-            return self.answer_history(asker, Err(refusal));
+        if let Err(refusal) = self.check_reading(topic) {
+            return self.answer_history(reply, Err(refusal));
         }
-        let pending = PendingRead::History { asker, position, wanted };
-        self.read_store(&topic, wanted, pending);
+        let wanted = read.wanted;
+        self.read_store(topic, wanted, StoreRead::History(reply, read));
     }
 
     /// Counts the work of looking for publications, or of telling them.
@@ -114,68 +74,69 @@ impl<I: Io> Shard<I> {
     /// Hands a page to whoever asked for it.
     pub(crate) fn answer_history(
         &mut self,
-        asker: HistoryAsker,
+        reply: HistoryReply,
         page: Result<HistoryPage, Refusal>,
     ) {
-        match asker {
+        match reply.to {
             // The request may have been given up meanwhile.
-            HistoryAsker::Api(answer) => drop(answer.send(page)),
-            HistoryAsker::Session { connection, .. } if connection.shard != self.index => {
-                self.mail_to(connection.shard, ShardMail::History(Box::new((asker, page))));
+            ReplyTo::Api(answer) => drop(answer.send(page)),
+            ReplyTo::Session(to) if to.connection.shard != self.index => {
+                self.mail_to(to.connection.shard, ShardMail::History(Box::new((reply, page))));
             }
-            HistoryAsker::Session { connection, id, topic, reserved } => {
-                let link = connection.id;
-                self.release(link, reserved);
-                let connection = self.connection(link);
-                let Some(native) = connection.and_then(|open| open.state.native()) else { return };
-                let session = native.session;
-                if let Ok(page) = &page {
-                    self.note_publications(&page.publications);
-                }
-                let told = page.and_then(|page| {
-                    let bytes = page.publications.iter().map(Publication::json_bytes).sum();
-                    self.check_telling(session, bytes, "read the history")?;
-                    Ok(Event::History { id, topic, page })
-                });
-                let told = told.unwrap_or_else(|refusal| {
-                    self.note_refusal(link, &refusal);
-                    Event::Refused { id, refusal }
-                });
-                self.hub.tell(session, &told);
-            }
+            ReplyTo::Session(to) => self.tell_history(to, reply.topic, page),
+            // Nobody else asks for histories.
+            ReplyTo::Device { .. } | ReplyTo::Http(_) | ReplyTo::Nobody => {}
         }
+    }
+
+    fn tell_history(
+        &mut self,
+        to: SessionReply,
+        topic: TopicName,
+        page: Result<HistoryPage, Refusal>,
+    ) {
+        let (link, id) = (to.connection.id, to.id);
+        self.release(link, to.reserved as usize);
+        let connection = self.connection(link);
+        let Some(native) = connection.and_then(|open| open.state.native()) else { return };
+        let session = native.session;
+        if let Ok(page) = &page {
+            self.note_publications(&page.publications);
+        }
+        let told = page.and_then(|page| {
+            let bytes = page.publications.iter().map(Publication::json_bytes).sum();
+            self.check_telling(session, bytes, "read the history")?;
+            Ok(Event::History { id, topic, page })
+        });
+        let told = told.unwrap_or_else(|refusal| {
+            self.note_refusal(link, &refusal);
+            Event::Refused { id, refusal }
+        });
+        self.hub.tell(session, &told);
     }
 
     /// Whether one more page may be read from the store, and memory is left for it.
     fn check_reading(&self, topic: &TopicName) -> Result<(), Refusal> {
-        let reads_max = self.config.limits.store_reads_max;
-        if self.reads.len() >= reads_max {
-            let text = format!(
-                "cannot read the history of `{topic}` now: store_reads_max ({reads_max}) pages of this shard are being read \
-                 from the store; try again later, or raise the limit in the configuration"
-            );
-            return Err(Refusal::new(Code::TooManyReads, text));
-        }
-        self.memory.check((self.reads.len() + 1) * PAGE_BYTES, "read the history")
+        self.reading.check_room(topic)?;
+        self.memory.check((self.reading.len() + 1) * PAGE_BYTES, "read the history")
     }
 
-    fn read_store(&mut self, topic: &TopicName, wanted: ReadWanted, pending: PendingRead) {
-        let ticket = Ticket(self.reads.insert(pending) as u64);
+    fn read_store(&mut self, topic: &TopicName, wanted: ReadWanted, read: StoreRead) {
+        let ticket = self.reading.park(read, self.now.elapsed);
         self.backbone_of(topic).read(ticket, topic, wanted);
     }
 
     /// Hears publications from the store.
     pub(crate) fn handle_read(&mut self, ticket: Ticket, publications: Vec<Publication>) {
-        let Some(pending) = self.reads.try_remove(ticket.0 as usize) else { return };
-        match pending {
-            PendingRead::History { asker, position, wanted } => {
-                let after = wanted.page_start(&publications, position.sequence);
-                self.answer_history(asker, Ok(HistoryPage { position, after, publications }));
+        match self.reading.handle_read(ticket) {
+            None => {}
+            Some(StoreRead::History(reply, read)) => {
+                self.answer_history(reply, Ok(read.into_page(publications)));
             }
-            PendingRead::Session { shard, page } if shard == self.index => {
+            Some(StoreRead::Session { shard, page }) if shard == self.index => {
                 self.handle_page(page, publications);
             }
-            PendingRead::Session { shard, page } => {
+            Some(StoreRead::Session { shard, page }) => {
                 self.mail_to(shard, ShardMail::Page { page, publications });
             }
         }
@@ -183,19 +144,17 @@ impl<I: Io> Shard<I> {
 
     /// Hears a page for a session of this shard.
     pub(crate) fn handle_page(&mut self, page: PageTicket, publications: Vec<Publication>) {
-        self.pages_under_way.pop();
+        self.reading.handle_page();
         self.hub.handle_page(page, publications);
     }
 
-    /// Gets the pages that sessions of this shard need to read on. Those that cannot be sent soon are
-    /// asked for later: a storm of them would stand before what is new in the mailbox.
+    /// Gets the pages that sessions of this shard need to read on.
     pub(crate) fn fetch_pages(&mut self) {
-        const UNDER_WAY_MAX: usize = 64;
-        while self.pages_under_way.len() < UNDER_WAY_MAX
+        while self.reading.has_room_for_page()
             && self.memory.has_room(PAGE_BYTES)
             && let Some(PageWanted { page, topic, after, count }) = self.hub.poll_page()
         {
-            self.pages_under_way.push(self.memory.claim(PAGE_BYTES));
+            self.reading.expect_page(self.memory.claim(PAGE_BYTES));
             let home = home_shard(&topic, self.shard_count);
             let from = self.index;
             if home == from {
@@ -215,6 +174,6 @@ impl<I: Io> Shard<I> {
         count: usize,
     ) {
         let wanted = ReadWanted::after(after, count);
-        self.read_store(topic, wanted, PendingRead::Session { shard: from, page });
+        self.read_store(topic, wanted, StoreRead::Session { shard: from, page });
     }
 }

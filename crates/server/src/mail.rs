@@ -10,8 +10,8 @@ use model::{
 };
 
 use crate::config::ApplicationConfig;
+use crate::desks::HistoryReply;
 use crate::devices::{DeviceMail, Gather};
-use crate::history::HistoryAsker;
 use crate::stream::SessionRequest;
 
 /// A message to a shard.
@@ -61,9 +61,9 @@ pub enum ShardMail {
         publications: Vec<Publication>,
     },
     /// Somebody wants a page of a topic that is at home here.
-    ReadHistory(Box<(HistoryQuery, HistoryAsker)>),
+    ReadHistory(Box<(HistoryQuery, HistoryReply)>),
     /// The answer to `ReadHistory`: the page, or why it cannot be told.
-    History(Box<(HistoryAsker, Result<HistoryPage, Refusal>)>),
+    History(Box<(HistoryReply, Result<HistoryPage, Refusal>)>),
     /// A session of another shard subscribes under a name that is at home here.
     ReadPositions {
         /// Which shard.

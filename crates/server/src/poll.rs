@@ -10,12 +10,12 @@ use protocol::native::{Encoding, Framing};
 
 use model::planted::{Fault, is_planted};
 
-use crate::asker::Asker;
 use crate::byte_queue::ByteQueue;
 use crate::connection::{Connection, Polled, State};
 use crate::encoder::Manner;
 use crate::key::no_session;
 use crate::memory::Memory;
+use crate::reply::Asker;
 use crate::shard::Shard;
 use crate::stream::NewSession;
 

@@ -3,69 +3,54 @@
 use admin::{Published, Question, Slow, Value};
 use backbone::Ticket;
 use engine::Io;
-use hub::{ConnectionId, ShardIndex, SlowSession, home_shard};
+use hub::{ConnectionId, SlowSession, home_shard};
 use model::{Code, CommandId, Draft, Event, HistoryQuery, Position, Refusal, TopicName};
 use protocol::native::binary::{self, IsBinary};
 use protocol::websocket::{MessageWriter, Opcode};
-use tokio::sync::oneshot;
 
 use crate::budget::ANSWER_BYTES;
-use crate::history::HistoryAsker;
+use crate::desks::{HistoryReply, Parked, PublishDesk};
 use crate::mail::{Appended, ShardMail};
+use crate::reply::{ReplyTo, SessionReply};
 use crate::shard::Shard;
 
-/// Who waits for a publication's position.
-#[derive(Debug)]
-pub(crate) enum PendingPublish {
-    /// A session's command.
-    Session {
+impl<I: Io> Shard<I> {
+    /// Publishes what a session has to say.
+    pub(crate) fn publish_for(
+        &mut self,
         link: ConnectionId,
         id: Option<CommandId>,
         is_binary: IsBinary,
-        /// Bytes that its answer is counted with.
-        reserved: usize,
-    },
-    /// A session's acknowledgement.
-    Acknowledge { link: ConnectionId, id: Option<CommandId> },
-    /// Nobody: the server itself has something to say.
-    Nobody,
-    /// An HTTP request.
-    Api(oneshot::Sender<Result<Published, Refusal>>),
-}
-
-/// Tickets carry the asking shard in their upper 16 bits and its slot in the lower 48.
-const SLOT_BITS: u32 = 48;
-
-impl<I: Io> Shard<I> {
-    /// A number under which what became of a publication comes back to whoever is `pending`.
-    pub(crate) fn await_publish(&mut self, pending: PendingPublish) -> Ticket {
-        let slot = self.pending.insert(pending);
-        Ticket(u64::from(self.index.0) << SLOT_BITS | slot as u64)
+        draft: Draft,
+    ) {
+        let bytes = ANSWER_BYTES + draft.topic.as_str().len();
+        self.reserve(link, bytes);
+        let reply = ReplyTo::Session(self.session_reply(link, id, bytes));
+        self.publish(draft, Parked::Publish { reply, is_binary });
     }
 
-    /// Sends a draft to its home; whoever is `pending` hears what became of it.
-    pub(crate) fn publish(&mut self, draft: Draft, pending: PendingPublish) {
-        /// What is kept beside a payload: its topic, its place, its key.
-        const KEPT_BYTES: usize = 1 << 10;
-        // What the server itself has to say is little, and ends something more often than not.
-        let needs_room = !matches!(pending, PendingPublish::Nobody);
-        let ticket = self.await_publish(pending);
-        if needs_room && !self.memory.has_room(KEPT_BYTES) {
-            let refusal = self.memory.refusal(&format!("publish to `{}`", draft.topic));
-            self.handle_appended(ticket, Err(refusal));
-            return;
+    /// Where a session hears what became of its command, with the bytes that its answer is counted with.
+    pub(crate) fn session_reply(
+        &self,
+        link: ConnectionId,
+        id: Option<CommandId>,
+        bytes: usize,
+    ) -> SessionReply {
+        let reserved = u32::try_from(bytes).unwrap_or(u32::MAX);
+        SessionReply { connection: self.name_of(link), id, reserved }
+    }
+
+    /// A number under which what became of a publication comes back to whoever is `parked`.
+    pub(crate) fn await_publish(&mut self, parked: Parked) -> Ticket {
+        self.publishing.park(parked, self.now.elapsed)
+    }
+
+    /// Sends a draft to its home; whoever is `parked` hears what became of it.
+    pub(crate) fn publish(&mut self, draft: Draft, parked: Parked) {
+        if let Err(refusal) = self.check_publish(&draft, &parked) {
+            return self.answer_parked(parked, Err(refusal));
         }
-        let bytes_max = self.hub.policy_for(&draft.topic).payload_bytes_max;
-        if let Some(bytes_max) = bytes_max.filter(|max| draft.payload.bytes().len() > *max) {
-            let text = format!(
-                "cannot publish the payload: it has {} bytes and the policy of `{}` allows \
-                 {bytes_max}; send less at a time, or change the policy in the configuration",
-                draft.payload.bytes().len(),
-                draft.topic
-            );
-            self.handle_appended(ticket, Err(Refusal::new(Code::PayloadTooLarge, text)));
-            return;
-        }
+        let ticket = self.await_publish(parked);
         let home = home_shard(&draft.topic, self.shard_count);
         if home == self.index {
             self.append(ticket, draft);
@@ -75,9 +60,28 @@ impl<I: Io> Shard<I> {
         }
     }
 
+    fn check_publish(&mut self, draft: &Draft, parked: &Parked) -> Result<(), Refusal> {
+        /// What is kept beside a payload: its topic, its place, its key.
+        const KEPT_BYTES: usize = 1 << 10;
+        self.publishing.check_room(parked)?;
+        // What the server itself has to say is little, and ends something more often than not.
+        if !parked.is_nobody() && !self.memory.has_room(KEPT_BYTES) {
+            return Err(self.memory.refusal(&format!("publish to `{}`", draft.topic)));
+        }
+        let bytes_max = self.hub.policy_for(&draft.topic).payload_bytes_max;
+        let len = draft.payload.bytes().len();
+        let Some(bytes_max) = bytes_max.filter(|max| len > *max) else { return Ok(()) };
+        let text = format!(
+            "cannot publish the payload: it has {len} bytes and the policy of `{}` allows {bytes_max}; send less at a \
+             time, or change the policy in the configuration",
+            draft.topic
+        );
+        Err(Refusal::new(Code::PayloadTooLarge, text))
+    }
+
     /// Sends the server's own word to its home; where the mailbox is full it waits.
     pub(crate) fn publish_surely(&mut self, draft: Draft) {
-        let ticket = self.await_publish(PendingPublish::Nobody);
+        let ticket = self.await_publish(Parked::NOBODY);
         let home = home_shard(&draft.topic, self.shard_count);
         if home == self.index {
             self.append(ticket, draft);
@@ -94,7 +98,7 @@ impl<I: Io> Shard<I> {
     /// Sends what became of a publication to the shard that it came from.
     pub(crate) fn route_appended(&mut self, ticket: Ticket, result: Result<Appended, Refusal>) {
         self.settle_remembered(ticket);
-        let origin = ShardIndex((ticket.0 >> SLOT_BITS) as u16);
+        let origin = PublishDesk::shard_of(ticket);
         if origin == self.index {
             self.handle_appended(ticket, result);
         } else {
@@ -104,10 +108,39 @@ impl<I: Io> Shard<I> {
 
     /// Tells whoever waits for it what became of a publication.
     pub(crate) fn handle_appended(&mut self, ticket: Ticket, result: Result<Appended, Refusal>) {
-        let slot = (ticket.0 & ((1 << SLOT_BITS) - 1)) as usize;
-        let Some(pending) = self.pending.try_remove(slot) else { return };
-        match pending {
-            PendingPublish::Api(answer) => {
+        if let Some(parked) = self.publishing.handle_answer(ticket) {
+            self.answer_parked(parked, result);
+        }
+    }
+
+    /// Tells those who waited for as long as anybody may that nothing is known.
+    pub(crate) fn give_up_parked(&mut self) {
+        for (parked, refusal) in self.publishing.poll_timed_out(self.now.elapsed) {
+            self.answer_parked(parked, Err(refusal));
+        }
+        for (reply, refusal) in self.reading.poll_timed_out(self.now.elapsed) {
+            self.answer_history(reply, Err(refusal));
+        }
+    }
+
+    fn answer_parked(&mut self, parked: Parked, result: Result<Appended, Refusal>) {
+        match parked {
+            Parked::Acknowledge(to) => {
+                self.release(to.connection.id, to.reserved as usize);
+                self.answer_acknowledged(to.connection.id, to.id, result.map(drop));
+            }
+            Parked::Publish { reply: ReplyTo::Session(to), is_binary } => {
+                let link = to.connection.id;
+                self.release(link, to.reserved as usize);
+                let connection = self.connection(link);
+                let Some(native) = connection.and_then(|open| open.state.native()) else { return };
+                let session = native.session;
+                if let Err(refusal) = &result {
+                    self.note_refusal(link, refusal);
+                }
+                self.answer_publish(session, to.id, is_binary, result);
+            }
+            Parked::Publish { reply: ReplyTo::Api(answer), .. } => {
                 let published = result.map(|Appended { topic, position, level }| Published {
                     topic,
                     position,
@@ -116,25 +149,15 @@ impl<I: Io> Shard<I> {
                 // The request may have been given up meanwhile.
                 let _ = answer.send(published);
             }
-            PendingPublish::Nobody => {
+            // Nobody else publishes.
+            Parked::Publish {
+                reply: ReplyTo::Nobody | ReplyTo::Device { .. } | ReplyTo::Http(_),
+                ..
+            } => {
                 if let Err(refusal) = result {
                     self.refusals += 1;
                     tracing::debug!(%refusal, "could not be published");
                 }
-            }
-            PendingPublish::Acknowledge { link, id } => {
-                self.release(link, ANSWER_BYTES);
-                self.answer_acknowledged(link, id, result.map(drop));
-            }
-            PendingPublish::Session { link, id, is_binary, reserved } => {
-                self.release(link, reserved);
-                let connection = self.connection(link);
-                let Some(native) = connection.and_then(|open| open.state.native()) else { return };
-                let session = native.session;
-                if let Err(refusal) = &result {
-                    self.note_refusal(link, refusal);
-                }
-                self.answer_publish(session, id, is_binary, result);
             }
         }
     }
@@ -170,7 +193,8 @@ impl<I: Io> Shard<I> {
         // An answer that nobody waits for any more is no fault.
         match question {
             Question::Publish { draft, answer } => {
-                self.publish(draft, PendingPublish::Api(answer));
+                let reply = ReplyTo::Api(answer);
+                self.publish(draft, Parked::Publish { reply, is_binary: IsBinary::No });
             }
             Question::Value { topic, answer } => {
                 let value = self.hub.value(&topic);
@@ -182,7 +206,9 @@ impl<I: Io> Shard<I> {
             }
             Question::History { topic, start, limit, answer } => {
                 let query = HistoryQuery { topic, start, limit };
-                self.read_history(query, HistoryAsker::Api(answer));
+                let to = ReplyTo::Api(answer);
+                let topic = query.topic.clone();
+                self.read_history(query, HistoryReply { to, topic });
             }
             Question::List { selector, after, limit, answer } => {
                 let hub::Listing { topics, next } = self.hub.list(&selector, after.as_ref(), limit);

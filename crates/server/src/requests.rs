@@ -14,9 +14,9 @@ use payload::filter::HandlerFilter;
 use protocol::http::RequestHead;
 use protocol::native::{check_payload, timeout_of};
 
-use crate::asker::Asker;
 use crate::budget::ANSWER_BYTES;
 use crate::mail::ShardMail;
+use crate::reply::Asker;
 use crate::shard::Shard;
 
 /// Who waits for an answer.

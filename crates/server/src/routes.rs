@@ -5,7 +5,7 @@ use hub::ConnectionId;
 use model::{Code, Refusal};
 use protocol::http::RequestHead;
 
-use crate::asker::Asker;
+use crate::reply::Asker;
 use crate::shard::Shard;
 
 /// What takes a request.

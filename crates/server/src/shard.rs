@@ -22,7 +22,6 @@ use model::{
 };
 use protocol::http::HttpDate;
 use protocol::websocket::Inflater;
-use slab::Slab;
 use tokio::sync::mpsc;
 
 use crate::budget::Subscribing;
@@ -30,14 +29,13 @@ use crate::byte_queue::ByteQueue;
 use crate::closing::ClosingConnections;
 use crate::config::Config;
 use crate::connection::{self, Connection, State};
+use crate::desks::{HistoryDesk, PublishDesk};
 use crate::devices::{AllStatistics, SessionDevices};
 use crate::encoder::NativeEncoder;
-use crate::history::PendingRead;
 use crate::input::{Inbounds, Waiting, WaitingInputs};
 use crate::mail::ShardMail;
-use crate::memory::{Elsewhere, Memory, Reservation};
+use crate::memory::{Elsewhere, Memory};
 use crate::poll;
-use crate::publish::PendingPublish;
 use crate::requests::{Caller, HandlingSessions};
 use crate::store::DiskParts;
 use crate::subscribers::Subscribers;
@@ -66,10 +64,8 @@ pub struct Shard<I> {
     pub(crate) requests: Vec<ConnectionId>,
     /// Connections to be closed once they took what waits for them, or when the time is up.
     pub(crate) closing: ClosingConnections,
-    pub(crate) pending: Slab<PendingPublish>,
-    pub(crate) reads: Slab<PendingRead>,
-    /// Pages that sessions of this shard wait for.
-    pub(crate) pages_under_way: Vec<Reservation>,
+    pub(crate) publishing: PublishDesk,
+    pub(crate) reading: HistoryDesk,
     pub(crate) subscribers: Subscribers,
     pub(crate) requests_under_way: Requests<Caller>,
     pub(crate) handling: HandlingSessions,
@@ -271,9 +267,8 @@ impl<I: Io> Shard<I> {
             half_closed: HashSet::default(),
             requests: Vec::new(),
             closing: ClosingConnections::default(),
-            pending: Slab::new(),
-            reads: Slab::new(),
-            pages_under_way: Vec::new(),
+            publishing: PublishDesk::new(index, &config.limits),
+            reading: HistoryDesk::new(&config.limits),
             subscribers: Subscribers::default(),
             requests_under_way: Requests::new(index, shard_count, config.limits.clone()),
             handling: HandlingSessions::default(),
@@ -824,6 +819,7 @@ impl<I: Io> Shard<I> {
         if now != self.swept_at {
             self.swept_at = now;
             self.sweep(now);
+            self.give_up_parked();
         }
     }
 
@@ -884,7 +880,9 @@ impl<I: Io> Shard<I> {
             hub_mail: hub.mail,
             hub_mail_peak: hub.mail_peak,
             mail_waiting: self.waiting.iter().map(|mail| mail.len() as u64).sum(),
-            store_reads: self.reads.len() as u64,
+            store_reads: self.reading.len() as u64,
+            commands_parked: self.publishing.counts().0,
+            commands_given_up: self.publishing.counts().1 + self.reading.timed_out(),
             batches_held: hub.batches_held,
             gaps: hub.gaps,
             stalls: hub.stalls,

@@ -11,13 +11,14 @@ use protocol::http::{BodyLen, RequestHead, encode_last_chunk, encode_response_he
 use protocol::native::binary::IsBinary;
 use protocol::native::{Batch, Encoding, Framing, MessageBuilder, Opening, decode_opening};
 
-use crate::asker::{Asker, origin_fields};
+use crate::asker::origin_fields;
 use crate::connection::{Native, State, Stream};
 use crate::conversation::check_filter;
 use crate::encoder::Manner;
 use crate::input::Commands;
 use crate::key::{SessionPlace, key_of, no_session, place_of};
 use crate::mail::ShardMail;
+use crate::reply::Asker;
 use crate::routes::SessionRoute;
 use crate::shard::Shard;
 

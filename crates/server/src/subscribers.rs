@@ -19,8 +19,9 @@ use model::{
 use protocol::native::json;
 use slab::Slab;
 
+use crate::budget::ANSWER_BYTES;
+use crate::desks::Parked;
 use crate::mail::{ShardMail, UncheckedPositions};
-use crate::publish::PendingPublish;
 use crate::shard::Shard;
 
 type Positions = BTreeMap<TopicName, Position>;
@@ -313,7 +314,8 @@ impl<I: Io> Shard<I> {
     ) -> Result<(), Refusal> {
         let Acknowledge { name, positions } = acknowledged;
         let (_, topic) = self.home_of_name(principal, &name)?;
-        let ticket = self.await_publish(PendingPublish::Acknowledge { link, id });
+        let ticket =
+            self.await_publish(Parked::Acknowledge(self.session_reply(link, id, ANSWER_BYTES)));
         // What this shard knows of need not be asked for: usually that is all, for it was told here.
         let unknown = positions.iter().filter(|(of, position)| !self.has_reached(of, position));
         let mut homes: Vec<_> = unknown.map(|(of, _)| home_shard(of, self.shard_count)).collect();
@@ -487,7 +489,7 @@ impl<I: Io> Shard<I> {
             self.names_of(owner).remove(&topic);
             let payload = Payload::new(PayloadKind::Json, FORGOTTEN);
             let draft = Draft { topic, payload, idempotency_key: None, expected: None };
-            let ticket = self.await_publish(PendingPublish::Nobody);
+            let ticket = self.await_publish(Parked::NOBODY);
             self.append(ticket, draft);
         }
     }

@@ -8,8 +8,8 @@ use hub::ShardIndex;
 use serde_json::json;
 
 use super::statistics::Statistics;
-use crate::asker::Asker;
 use crate::mail::ShardMail;
+use crate::reply::Asker;
 use crate::shard::Shard;
 
 /// A question that goes from shard to shard; each adds what it knows, the last one answers.

@@ -7,9 +7,9 @@ use hub::{Ask, DevicePlace, ShardIndex, home_shard_of};
 use model::{Code, Draft, Payload, PayloadKind, Refusal, Request, TopicName, device_topic};
 use serde_json::json;
 
-use crate::asker::Asker;
+use crate::desks::Parked;
 use crate::mail::ShardMail;
-use crate::publish::PendingPublish;
+use crate::reply::Asker;
 use crate::requests::Caller;
 use crate::shard::Shard;
 
@@ -128,7 +128,7 @@ impl<I: Io> Shard<I> {
 
     pub(super) fn publish_for_device(&mut self, topic: TopicName, payload: Payload) {
         let draft = Draft { topic, payload, idempotency_key: None, expected: None };
-        self.publish(draft, PendingPublish::Nobody);
+        self.publish(draft, Parked::NOBODY);
     }
 
     /// Has a device asked, wherever it is attached.

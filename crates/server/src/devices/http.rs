@@ -12,7 +12,7 @@ use serde_json::json;
 use super::gather::{Gather, Gathered};
 use super::home::DeviceMail;
 use super::query::Query;
-use crate::asker::Asker;
+use crate::reply::Asker;
 use crate::requests::{Caller, payload_of};
 use crate::shard::Shard;
 

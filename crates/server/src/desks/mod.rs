@@ -1,0 +1,9 @@
+//! Desks: each owns the state of one kind of question, is handed what comes (`handle_*`) and asked for what follows
+//! (`poll_*`), and knows neither shard nor connection.
+
+mod history;
+mod publish;
+
+pub use self::history::HistoryReply;
+pub(crate) use self::history::{HistoryDesk, HistoryRead, StoreRead};
+pub(crate) use self::publish::{Parked, PublishDesk};
