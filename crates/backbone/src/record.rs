@@ -25,7 +25,6 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stored {
     pub publication: Publication,
-    pub previous: Sequence,
     pub idempotency_key: Option<Box<str>>,
 }
 
@@ -71,7 +70,7 @@ impl Record {
         let mut value = Vec::with_capacity(HEAD + key.len() + publication.payload().len() + CRC);
         value.push(FORM);
         value.push(kind_number(publication.kind()));
-        let previous = publication.sequence().back(1).get();
+        let previous = publication.previous().get();
         value.extend_from_slice(&previous.to_be_bytes());
         value.extend_from_slice(&publication.unix_ms().to_be_bytes());
         value.extend_from_slice(&(key.len() as u16).to_be_bytes());
@@ -98,7 +97,7 @@ pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Stored, Unreadable> {
     let number = |at: usize| -> Option<u64> {
         Some(u64::from_be_bytes(body.get(at..at + 8)?.try_into().ok()?))
     };
-    let previous = number(2).and_then(Sequence::new).ok_or(Damaged)?;
+    let previous = number(2).and_then(Sequence::new).filter(|it| *it < sequence).ok_or(Damaged)?;
     let unix_ms = number(10).ok_or(Damaged)?;
     let key_len = usize::from(u16::from_be_bytes([body[18], body[19]]));
     let rest = &body[HEAD..];
@@ -107,8 +106,7 @@ pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Stored, Unreadable> {
     let payload = Payload::new(kind_of(body[1]).ok_or(Damaged)?, payload);
     let moment = Moment { elapsed: std::time::Duration::ZERO, unix_ms };
     Ok(Stored {
-        publication: Publication::new(payload, sequence, moment),
-        previous,
+        publication: Publication::after(previous, payload, sequence, moment),
         idempotency_key: (!text.is_empty()).then(|| text.into()),
     })
 }
@@ -148,8 +146,9 @@ mod tests {
     fn a_record_comes_back_and_every_flipped_bit_shows() {
         let sequence = Sequence::new(7).expect("small");
         let now = Moment { elapsed: std::time::Duration::ZERO, unix_ms: 1_234 };
-        let publication =
-            Publication::new(Payload::new(PayloadKind::Json, b"{\"x\":1}"), sequence, now);
+        let payload = Payload::new(PayloadKind::Json, b"{\"x\":1}");
+        let previous = Sequence::new(3).expect("small");
+        let publication = Publication::after(previous, payload, sequence, now);
         let record = Record {
             topic: TopicName::parse("a/b", &Limits::default()).expect("valid"),
             topic_number: 5,
@@ -159,7 +158,8 @@ mod tests {
         let (key, value) = (record.key(), record.value());
         let stored = read(&key, &value).expect("whole");
         assert_eq!(stored.publication, publication);
-        assert_eq!((stored.previous.get(), stored.idempotency_key.as_deref()), (6, Some("k")));
+        let (previous, key_of_it) = (stored.publication.previous(), &stored.idempotency_key);
+        assert_eq!((previous.get(), key_of_it.as_deref()), (3, Some("k")), "holes are kept");
         assert_eq!(parse_key(&key), Some((5, sequence)));
         for bit in 0..value.len() * 8 {
             let mut damaged = value.clone();

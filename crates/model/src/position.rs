@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A place in a topic, counted from 1 without holes. 0 stands before the first publication.
+/// A place in a topic. They grow, and where one node orders they do so by one, from 1 on. 0 stands before the first publication.
 ///
 /// Always below 2^53, so that a JavaScript number holds it exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

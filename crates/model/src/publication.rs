@@ -61,9 +61,10 @@ impl fmt::Display for PayloadKindError {
 
 impl std::error::Error for PayloadKindError {}
 
-/// The part of a publication that is not its payload. 24 bytes.
+/// The part of a publication that is not its payload. 32 bytes.
 struct Header {
     sequence: Sequence,
+    previous: Sequence,
     unix_ms_and_kind: u64,
     /// The bytes, where several publications share them; otherwise they stand behind the header.
     shared: Option<ThinArc<(), u8>>,
@@ -76,7 +77,8 @@ const UNIX_MS_MASK: u64 = (1 << UNIX_MS_BITS) - 1;
 impl Header {
     fn new(kind: PayloadKind, shared: Option<ThinArc<(), u8>>) -> Self {
         let unix_ms_and_kind = (kind as u64) << UNIX_MS_BITS;
-        Self { sequence: Sequence::START, unix_ms_and_kind, shared }
+        let (sequence, previous) = (Sequence::START, Sequence::START);
+        Self { sequence, previous, unix_ms_and_kind, shared }
     }
 
     fn unix_ms(&self) -> u64 {
@@ -200,12 +202,20 @@ impl Expected {
 pub struct Publication(ThinArc<Header, u8>);
 
 impl Publication {
-    /// Gives `payload` its place: `sequence` in its topic, published at `now`. Copies nothing.
+    /// Gives `payload` its place in a topic whose sequences grow by one: `sequence`, published at `now`. Copies nothing.
     pub fn new(payload: Payload, sequence: Sequence, now: Moment) -> Self {
+        Self::after(sequence.back(1), payload, sequence, now)
+    }
+
+    /// The same in a topic whose sequences may have holes: the publication before it there has the sequence `previous`, which
+    /// is [`Sequence::START`] if there was none or nobody knows.
+    pub fn after(previous: Sequence, payload: Payload, sequence: Sequence, now: Moment) -> Self {
+        debug_assert!(previous < sequence || sequence == Sequence::START, "sequences grow");
         let mut shared = payload.0;
         shared.with_arc_mut(|arc| {
             let inner = Arc::get_mut(arc).expect("a payload is owned by nobody else");
             inner.header_mut().sequence = sequence;
+            inner.header_mut().previous = previous;
             inner.header_mut().set_unix_ms(now.unix_ms);
         });
         Self(shared)
@@ -214,6 +224,22 @@ impl Publication {
     /// Its place in its topic.
     pub fn sequence(&self) -> Sequence {
         self.0.header.header.sequence
+    }
+
+    /// The sequence of the publication before it in its topic; [`Sequence::START`] if there was none, or nobody knows.
+    pub fn previous(&self) -> Sequence {
+        self.0.header.header.previous
+    }
+
+    /// Whether nothing of the topic lies between this and `taken`, up to which a reader has everything.
+    ///
+    /// A reader's position need not be a publication's: it may lie in a hole of the numbering. Where nobody knows what was
+    /// before, only who has taken nothing yet may go on with this.
+    pub fn follows(&self, taken: Sequence) -> bool {
+        match self.previous() {
+            Sequence::START => taken == Sequence::START,
+            previous => previous <= taken && taken < self.sequence(),
+        }
     }
 
     /// When it was kept, in milliseconds since the Unix epoch.
@@ -261,6 +287,7 @@ impl fmt::Debug for Publication {
 impl PartialEq for Publication {
     fn eq(&self, other: &Self) -> bool {
         self.sequence() == other.sequence()
+            && self.previous() == other.previous()
             && self.kind() == other.kind()
             && self.payload() == other.payload()
     }
@@ -297,7 +324,38 @@ mod tests {
         assert_eq!(publication.payload().as_ptr(), at);
         assert_eq!(publication.payload(), b"hello");
         assert_eq!((publication.unix_ms(), publication.sequence().get()), (7, 1));
-        assert_eq!((size_of::<Publication>(), size_of::<Header>()), (8, 24));
+        assert_eq!((size_of::<Publication>(), size_of::<Header>()), (8, 32));
+    }
+
+    #[test]
+    fn it_follows_what_has_everything_before_it() {
+        let sequence = |number| Sequence::new(number).expect("small");
+        let place = |previous, number| {
+            let now = Moment { elapsed: Duration::ZERO, unix_ms: 7 };
+            let payload = Payload::new(PayloadKind::Text, b"x");
+            Publication::after(sequence(previous), payload, sequence(number), now)
+        };
+        // What was before, its own place, what the reader has; whether it follows.
+        let cases = [
+            (4, 5, 4, true),
+            (4, 5, 3, false),
+            (4, 5, 5, false),
+            (4, 9, 4, true),
+            (4, 9, 6, true),
+            (4, 9, 9, false),
+            (4, 9, 3, false),
+            (0, 9, 0, true),
+            (0, 9, 1, false),
+        ];
+        for (previous, number, taken, follows) in cases {
+            let publication = place(previous, number);
+            assert_eq!(publication.previous().get(), previous);
+            assert_eq!(publication.follows(sequence(taken)), follows, "{publication:?} {taken}");
+        }
+        let now = Moment { elapsed: Duration::ZERO, unix_ms: 7 };
+        let dense = Publication::new(Payload::new(PayloadKind::Text, b"x"), sequence(5), now);
+        assert_eq!(dense, place(4, 5));
+        assert_ne!(dense, place(3, 5));
     }
 
     #[test]

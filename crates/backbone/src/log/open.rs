@@ -462,7 +462,7 @@ impl<'a> Scan<'a> {
         };
         self.records += 1;
         let sequence = stored.publication.sequence();
-        let is_hole = topic.head > Sequence::START && stored.previous != topic.head;
+        let is_hole = topic.head > Sequence::START && stored.publication.previous() != topic.head;
         let (name, before) = (topic.topic.clone(), topic.head);
         topic.head = sequence;
         topic.unix_ms = topic.unix_ms.max(stored.publication.unix_ms());
