@@ -1,31 +1,32 @@
 //! The trait between a shard and whatever orders and keeps publications.
 
-use model::{AckLevel, Draft, Moment, Position, Publication, Refusal, TopicName};
+use model::{AckLevel, Draft, Epoch, Moment, Position, Publication, Refusal, Sequence, TopicName};
 
 use crate::ReadWanted;
 
 /// The caller's own number for something asked; the answer carries it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Where publications are ordered and kept. Every implementation passes [`crate::contract`].
+/// Orders and keeps publications. Every implementation passes [`crate::contract`].
 ///
-/// - Order: two drafts of one topic appended one after the other get growing sequences, without
-///   holes.
+/// There are two kinds. One gives numbers when it is asked (memory, disk): `Kept` follows `append`, and a topic's
+/// sequences grow by one. The other learns the order from a log that others write, too (a broker's stream): a topic's
+/// sequences have holes, and each publication carries the sequence before it in its topic.
+///
+/// - Order: the `Kept` of one topic come in order, own and others' alike, and each follows the one before it
+///   ([`Publication::follows`]).
 /// - Time: what is published later, to whichever topic, is never labelled with an earlier time.
 /// - Safety: `Kept` is answered only once the draft is as safe as `level` says.
-/// - Identity: a draft whose idempotency key was kept before answers `Repeated` with the first
-///   position.
+/// - Identity: a draft whose idempotency key was kept before is answered with `Repeated` and the first position.
 /// - Numbering: no position is ever given twice, whatever happened in between.
+/// - Outcome: each append has exactly one. `NotKept` means that it is not kept and never will be.
 pub trait Backbone {
-    /// Asks for `draft` to be kept. Answered with `Kept`, `Repeated` or `NotKept`.
+    /// Asks for `draft` to be kept. Answered once: with `Kept`, `Repeated`, `NotKept` or `Unknown`.
     fn append(&mut self, ticket: Ticket, draft: Draft, level: AckLevel, now: Moment);
 
-    /// Asks where `topic` stands. Answered with `Head`.
-    fn head(&mut self, topic: &TopicName);
-
-    /// Asks for `topic`'s publications as they are kept, by whomever: `Head` first, then one
-    /// `Kept` each. What is appended through this value is answered with `Kept` in any case.
+    /// Wants this topic: answered with `State`, and then with every `Kept` after it, without a seam. What is
+    /// appended through this value is answered in any case.
     fn follow(&mut self, topic: &TopicName);
 
     /// Wants no more of what others publish to `topic`.
@@ -34,14 +35,32 @@ pub trait Backbone {
     /// Asks for `topic`'s publications that are kept beyond memory. Answered with `Read`.
     fn read(&mut self, ticket: Ticket, topic: &TopicName, wanted: ReadWanted);
 
+    /// What this kind can do.
+    fn abilities(&self) -> Abilities;
+
     /// The next answer or arriving publication, if there is one.
     fn poll_event(&mut self) -> Option<BackboneEvent>;
+}
+
+/// What a kind of backbone can do beyond what all of them can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// A topic's sequences grow by one.
+    pub is_contiguous: bool,
+    /// It honours [`Draft::expected`]. Where it does not, such a draft is refused.
+    pub expects: bool,
+    /// It honours [`Draft::idempotency_key`].
+    pub has_keys: bool,
+    /// It keeps a history of each topic beyond memory, which can be read.
+    pub has_history: bool,
+    /// The most that its `Kept` may be asked to mean.
+    pub level_max: AckLevel,
 }
 
 /// What a backbone tells.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BackboneEvent {
-    /// A publication was kept.
+    /// A publication was kept. In order for each topic; where one does not follow the one before it, something is gone.
     Kept {
         /// Of the append that it answers; `None` for what somebody else published.
         ticket: Option<Ticket>,
@@ -49,7 +68,7 @@ pub enum BackboneEvent {
         topic: TopicName,
         /// Its position.
         position: Position,
-        /// The publication, which carries the sequence too.
+        /// The publication, which carries the sequence too, and the one before it.
         publication: Publication,
     },
     /// The idempotency key was kept before: nothing new happened.
@@ -61,8 +80,15 @@ pub enum BackboneEvent {
         /// The first position.
         position: Position,
     },
-    /// The draft was not kept and will not be.
+    /// The draft is not kept and never will be.
     NotKept {
+        /// Of the append.
+        ticket: Ticket,
+        /// Why, and what to do.
+        refusal: Refusal,
+    },
+    /// Nobody knows whether the draft is kept. It must not be repeated without an idempotency key.
+    Unknown {
         /// Of the append.
         ticket: Ticket,
         /// Why, and what to do.
@@ -74,12 +100,45 @@ pub enum BackboneEvent {
         ticket: Ticket,
         /// Oldest first; none when there are no more.
         publications: Vec<Publication>,
+        /// Of what was asked for, everything after this is in the page, or comes after the page: what lies between that and where the
+        /// page was to begin is not kept, or did not fit.
+        complete_after: Sequence,
     },
-    /// Where a topic stands.
-    Head {
+    /// Where a topic stands, for who follows it.
+    State {
         /// Which topic.
         topic: TopicName,
         /// Its newest position; `Sequence::START` when nothing was ever published.
+        head: Position,
+        /// Its newest publications, oldest first, as many as the backbone has at hand; the last is the head.
+        newest: Vec<Publication>,
+        /// Everything after this sequence is among `newest`, or follows.
+        complete_after: Sequence,
+    },
+    /// All that there is of a partition's topics was told through this position. Only of a log that others write, too.
+    Through {
+        /// Which partition.
+        partition: u16,
+        /// How far.
         position: Position,
+    },
+    /// The numbering of a partition goes on in another epoch: what is told from now on is of it.
+    NewLife {
+        /// Which partition; 0 where there is but one.
+        partition: u16,
+        /// The epoch that ended.
+        ended: Epoch,
+        /// The new one.
+        epoch: Epoch,
+    },
+    /// A partition cannot be reached: what is appended waits, or is refused.
+    Cut {
+        /// Which partition.
+        partition: u16,
+    },
+    /// A partition can be reached again.
+    Joined {
+        /// Which partition.
+        partition: u16,
     },
 }

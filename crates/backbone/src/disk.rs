@@ -10,8 +10,8 @@ use model::{
 
 use crate::keys::KeyWindow;
 use crate::{
-    Backbone, BackboneEvent, LatestTime, ReadWanted, Record, Store, StoreFault, StoredTopic,
-    Ticket, Written,
+    Abilities, Backbone, BackboneEvent, LatestTime, ReadWanted, Record, Store, StoreFault,
+    StoreMail, StoredTopic, Ticket, Written,
 };
 
 /// Orders durable publications of the topics that are at home on one shard.
@@ -26,6 +26,7 @@ pub struct DiskBackbone<S> {
     /// Appends whose fate is unknown, in the order in which they were handed to the store.
     pending: VecDeque<Pending>,
     pending_max: usize,
+    reads: HashMap<Ticket, Reading, RandomState>,
     events: VecDeque<BackboneEvent>,
     fault: Option<StoreFault>,
     times: LatestTime,
@@ -41,6 +42,14 @@ struct Numbering {
     durable: Sequence,
     /// When the newest was published: the next one was not before that.
     unix_ms: u64,
+}
+
+/// A page that the store was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    wanted: ReadWanted,
+    /// What was on disk of the topic by then: of that, what is not in the page is not kept.
+    durable: Sequence,
 }
 
 #[derive(Debug)]
@@ -83,6 +92,7 @@ impl<S: Store> DiskBackbone<S> {
             keys,
             pending: VecDeque::new(),
             pending_max: limits.store_records_in_flight_max,
+            reads: HashMap::default(),
             events: VecDeque::new(),
             fault: None,
             times: LatestTime::default(),
@@ -116,9 +126,29 @@ impl<S: Store> DiskBackbone<S> {
         }
     }
 
-    /// Hears that another epoch has begun: what is answered from now on is of it. Answers the one that ended.
-    pub fn handle_epoch(&mut self, epoch: Epoch) -> Epoch {
-        std::mem::replace(&mut self.epoch, epoch)
+    /// Whether the store has something to answer.
+    pub fn is_waiting(&self) -> bool {
+        !self.pending.is_empty() || !self.reads.is_empty()
+    }
+
+    /// Hears from the store.
+    pub fn handle_mail(&mut self, mail: StoreMail) {
+        match mail {
+            StoreMail::Written(written) => self.handle_written(written),
+            StoreMail::Read { ticket, publications } => {
+                self.handle_read(Ticket(ticket), publications);
+            }
+            StoreMail::Epoch(epoch) => {
+                let ended = std::mem::replace(&mut self.epoch, epoch.clone());
+                self.events.push_back(BackboneEvent::NewLife { partition: 0, ended, epoch });
+            }
+        }
+    }
+
+    fn handle_read(&mut self, ticket: Ticket, publications: Vec<Publication>) {
+        let Some(Reading { wanted, durable }) = self.reads.remove(&ticket) else { return };
+        let complete_after = wanted.complete_after(&publications, durable);
+        self.events.push_back(BackboneEvent::Read { ticket, publications, complete_after });
     }
 
     /// Hears what became of the oldest records handed to the store.
@@ -171,7 +201,7 @@ impl<S: Store> DiskBackbone<S> {
         let is_durable = self.topics.get(&topic).is_some_and(|known| sequence <= known.durable);
         self.events.push_back(match &self.fault {
             Some(fault) if !is_durable && !is_planted(Fault::RepeatsOfWhatFailed) => {
-                BackboneEvent::NotKept { ticket, refusal: refusal_of(fault) }
+                BackboneEvent::Unknown { ticket, refusal: unknown_after(fault) }
             }
             _ => BackboneEvent::Repeated { ticket, topic, position: self.position(sequence) },
         });
@@ -179,13 +209,13 @@ impl<S: Store> DiskBackbone<S> {
 
     /// After a failed write nobody knows what is on disk: nothing more is written by this process.
     fn stop(&mut self, fault: StoreFault) {
-        let refusal = refusal_of(&fault);
+        let refusal = unknown_after(&fault);
         self.fault = Some(fault);
         for pending in std::mem::take(&mut self.pending) {
             match pending {
                 Pending::Append { ticket, .. } => {
                     let refusal = refusal.clone();
-                    self.events.push_back(BackboneEvent::NotKept { ticket, refusal });
+                    self.events.push_back(BackboneEvent::Unknown { ticket, refusal });
                 }
                 Pending::Repeat { ticket, topic, sequence } => {
                     self.answer_repeat(ticket, topic, sequence);
@@ -219,17 +249,26 @@ impl<S: Store> DiskBackbone<S> {
 
     fn check(&mut self, draft: &Draft) -> Result<(), Refusal> {
         if let Some(fault) = &self.fault {
-            return Err(refusal_of(fault));
+            return Err(refusal_after(fault));
         }
         let head = self.topics.get(&draft.topic).map_or(Sequence::START, |known| known.head);
         crate::check_expected(draft, &self.position(head))
     }
 }
 
-fn refusal_of(fault: &StoreFault) -> Refusal {
+/// What to tell of a publication that was on its way to the disk when a write failed.
+fn unknown_after(fault: &StoreFault) -> Refusal {
     let text = format!(
-        "cannot keep the publication: {fault}; whether it is on disk shows after a restart: publish it \
+        "cannot say whether the publication is kept: {fault}; whether it is on disk shows after a restart: publish it \
          again then, with the same idempotency key"
+    );
+    Refusal::new(Code::NotKept, text)
+}
+
+/// What to tell of a publication that comes after a write failed.
+fn refusal_after(fault: &StoreFault) -> Refusal {
+    let text = format!(
+        "cannot keep the publication: {fault}; nothing more is written until a restart: publish it again then"
     );
     Refusal::new(Code::NotKept, text)
 }
@@ -271,25 +310,35 @@ impl<S: Store> Backbone for DiskBackbone<S> {
         self.pending.push_back(Pending::Append { ticket, topic, publication });
     }
 
-    fn head(&mut self, topic: &TopicName) {
-        let position = self.durable_of(topic);
-        self.events.push_back(BackboneEvent::Head { topic: topic.clone(), position });
-    }
-
     fn follow(&mut self, topic: &TopicName) {
-        // Nobody else publishes here: the head is all there is to tell.
-        self.head(topic);
+        // Nobody else publishes here, and the hub got the newest publications when the store was opened.
+        let head = self.durable_of(topic);
+        let (topic, newest, complete_after) = (topic.clone(), Vec::new(), head.sequence);
+        self.events.push_back(BackboneEvent::State { topic, head, newest, complete_after });
     }
 
     fn unfollow(&mut self, _topic: &TopicName) {}
 
     fn read(&mut self, ticket: Ticket, topic: &TopicName, wanted: ReadWanted) {
         match self.topics.get(topic) {
-            Some(known) => self.store.read(ticket.0, known.number, wanted),
-            None => {
-                let publications = Vec::new();
-                self.events.push_back(BackboneEvent::Read { ticket, publications });
+            Some(known) => {
+                self.reads.insert(ticket, Reading { wanted, durable: known.durable });
+                self.store.read(ticket.0, known.number, wanted);
             }
+            None => {
+                let (publications, complete_after) = (Vec::new(), wanted.after);
+                self.events.push_back(BackboneEvent::Read { ticket, publications, complete_after });
+            }
+        }
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            is_contiguous: true,
+            expects: true,
+            has_keys: true,
+            has_history: true,
+            level_max: AckLevel::Disk,
         }
     }
 

@@ -21,7 +21,7 @@ mod retention;
 mod store;
 mod times;
 
-pub use backbone::{Backbone, BackboneEvent, Ticket};
+pub use backbone::{Abilities, Backbone, BackboneEvent, Ticket};
 pub use disk::DiskBackbone;
 pub use log::{
     Deliver, HeldInMemory, Log, LogStore, OpenError, Opened, SharedFault, Spawn, StoreMail, open,
@@ -33,7 +33,7 @@ pub use retention::{Retention, RetentionOf};
 pub use store::{Store, StoreFault, StoredTopic, Written};
 pub use times::LatestTime;
 
-use model::{Code, Draft, Expected, Position, Refusal};
+use model::{AckLevel, Code, Draft, Expected, Position, Refusal};
 
 /// Refuses a draft that expects another head than the topic has.
 fn check_expected(draft: &Draft, head: &Position) -> Result<(), Refusal> {
@@ -52,4 +52,19 @@ fn check_expected(draft: &Draft, head: &Position) -> Result<(), Refusal> {
         draft.topic
     );
     Err(Refusal::new(Code::SequenceMismatch, text))
+}
+
+/// Refuses a draft that is to be safer than its backbone can keep it.
+fn check_level(draft: &Draft, level: AckLevel, level_max: AckLevel) -> Result<(), Refusal> {
+    if level <= level_max {
+        return Ok(());
+    }
+    let text = format!(
+        "cannot publish to `{}`: it is to be acknowledged as safe as `{}`, and its backbone keeps it as safe as `{}` at most; \
+         change the policy in the configuration",
+        draft.topic,
+        level.name(),
+        level_max.name()
+    );
+    Err(Refusal::new(Code::NotKept, text))
 }

@@ -9,7 +9,9 @@ use model::{
 };
 
 use crate::keys::KeyWindow;
-use crate::{Backbone, BackboneEvent, LatestTime, ReadWanted, Ticket, check_expected};
+use crate::{
+    Abilities, Backbone, BackboneEvent, LatestTime, ReadWanted, Ticket, check_expected, check_level,
+};
 
 /// Orders publications for as long as the process lives: its epoch ends with it.
 ///
@@ -50,7 +52,11 @@ impl MemoryBackbone {
 }
 
 impl Backbone for MemoryBackbone {
-    fn append(&mut self, ticket: Ticket, draft: Draft, _level: AckLevel, now: Moment) {
+    fn append(&mut self, ticket: Ticket, draft: Draft, level: AckLevel, now: Moment) {
+        if let Err(refusal) = check_level(&draft, level, self.abilities().level_max) {
+            self.events.push_back(BackboneEvent::NotKept { ticket, refusal });
+            return;
+        }
         if let Some(key) = &draft.idempotency_key
             && let Some(sequence) = self.keys.find(&draft.topic, key, now)
         {
@@ -87,21 +93,28 @@ impl Backbone for MemoryBackbone {
         });
     }
 
-    fn head(&mut self, topic: &TopicName) {
-        let position = self.head_of(topic);
-        self.events.push_back(BackboneEvent::Head { topic: topic.clone(), position });
-    }
-
     fn follow(&mut self, topic: &TopicName) {
-        // Nobody else publishes here: the head is all there is to tell.
-        self.head(topic);
+        // Nobody else publishes here, and what memory holds, the hub holds: the head is all there is to tell.
+        let head = self.head_of(topic);
+        let (topic, newest, complete_after) = (topic.clone(), Vec::new(), head.sequence);
+        self.events.push_back(BackboneEvent::State { topic, head, newest, complete_after });
     }
 
     fn unfollow(&mut self, _topic: &TopicName) {}
 
-    fn read(&mut self, ticket: Ticket, _topic: &TopicName, _wanted: ReadWanted) {
-        // What memory holds, the hub holds.
-        self.events.push_back(BackboneEvent::Read { ticket, publications: Vec::new() });
+    fn read(&mut self, ticket: Ticket, topic: &TopicName, _wanted: ReadWanted) {
+        let (publications, complete_after) = (Vec::new(), self.head_of(topic).sequence);
+        self.events.push_back(BackboneEvent::Read { ticket, publications, complete_after });
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            is_contiguous: true,
+            expects: true,
+            has_keys: true,
+            has_history: false,
+            level_max: AckLevel::Memory,
+        }
     }
 
     fn poll_event(&mut self) -> Option<BackboneEvent> {
@@ -122,9 +135,38 @@ mod tests {
         MemoryBackbone::new(Epoch::new("e1"), limits)
     }
 
+    fn memory_of(life: u64) -> MemoryBackbone {
+        MemoryBackbone::new(Epoch::new(&format!("e{life}")), &Limits::default())
+    }
+
+    /// A process, of which nothing is left once it is killed.
+    struct Process {
+        lives: u64,
+        backbone: MemoryBackbone,
+    }
+
+    impl contract::Subject for Process {
+        fn backbone(&mut self) -> &mut dyn Backbone {
+            &mut self.backbone
+        }
+
+        fn drive(&mut self) -> bool {
+            false
+        }
+
+        fn restart(&mut self) {
+            self.lives += 1_000;
+            self.backbone = memory_of(self.lives);
+        }
+    }
+
     #[test]
     fn it_keeps_the_contract() {
-        contract::check(|| memory(&Limits::default()));
+        let lives = std::cell::Cell::new(0);
+        contract::check(&mut || {
+            lives.set(lives.get() + 1);
+            Box::new(Process { lives: lives.get(), backbone: memory_of(lives.get()) })
+        });
     }
 
     #[test]

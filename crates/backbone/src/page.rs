@@ -89,12 +89,21 @@ impl ReadWanted {
         take_page(found, self.count, self.bytes_max)
     }
 
+    /// Up to where nothing of what was asked for is in the page, of a topic that had everything through `head` kept or removed when it was
+    /// read: everything after that is in it, or comes after it.
+    pub fn complete_after(&self, page: &[Publication], head: Sequence) -> Sequence {
+        match page.first() {
+            Some(first) => first.previous().max(self.after),
+            None => head.min(self.before.back(1)).max(self.after),
+        }
+    }
+
     /// What the page comes after: what is between that and its first publication is not kept.
     pub fn page_start(&self, page: &[Publication], head: Sequence) -> Sequence {
         let Some(first) = page.first() else {
             return if self.keep == PageEnd::Newest { head } else { self.after };
         };
-        let just_before = first.sequence().back(1);
+        let just_before = first.previous();
         let bytes: usize = page.iter().map(Publication::json_bytes).sum();
         let is_cut = page.len() >= self.count || bytes >= self.bytes_max;
         match self.keep {

@@ -77,13 +77,12 @@ fn join(threads: Vec<JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().expect("it ends in order"));
 }
 
-/// A backbone whose answers are waited for.
+/// A backbone on a log, and its mail.
 struct Disk {
     backbone: DiskBackbone<LogStore>,
     mail: Receiver<StoreMail>,
     log: Option<Log>,
     threads: Vec<JoinHandle<()>>,
-    waiting: usize,
 }
 
 impl Disk {
@@ -106,12 +105,37 @@ impl Disk {
         let (log, topics, threads) = start(opened, deliver, limits);
         let store = log.store(0);
         let backbone = DiskBackbone::new(store, epoch, &topics, limits, moment());
-        Self { backbone, mail, log: Some(log), threads, waiting: 0 }
+        Self { backbone, mail, log: Some(log), threads }
+    }
+
+    fn append(&mut self, ticket: Ticket, draft: Draft, level: AckLevel, now: Moment) {
+        self.backbone.append(ticket, draft, level, now);
+    }
+
+    /// The next event, for which the log may have to answer.
+    fn next(&mut self) -> Option<BackboneEvent> {
+        loop {
+            let event = self.backbone.poll_event();
+            if event.is_some() || !self.drive() {
+                return event;
+            }
+        }
+    }
+
+    /// Takes one message of the log, if there is one or one must come.
+    fn drive(&mut self) -> bool {
+        let mail = match self.mail.try_recv() {
+            Ok(mail) => mail,
+            Err(_) if !self.backbone.is_waiting() => return false,
+            Err(_) => self.mail.recv_timeout(Duration::from_secs(10)).expect("the log answers"),
+        };
+        self.backbone.handle_mail(mail);
+        true
     }
 
     fn publish(&mut self, name: &str, text: &str) -> Position {
         self.append(Ticket(1), draft(name, text), AckLevel::Disk, moment());
-        match self.poll_event() {
+        match self.next() {
             Some(BackboneEvent::Kept { position, .. }) => position,
             other => panic!("not kept: {other:?}"),
         }
@@ -121,7 +145,7 @@ impl Disk {
     fn publish_once(&mut self, name: &str, key: &str) -> (u64, bool) {
         let keyed = Draft { idempotency_key: Some(key.into()), ..draft(name, "x") };
         self.append(Ticket(1), keyed, AckLevel::Disk, moment());
-        match self.poll_event() {
+        match self.next() {
             Some(BackboneEvent::Kept { position, .. }) => (position.sequence.get(), true),
             Some(BackboneEvent::Repeated { position, .. }) => (position.sequence.get(), false),
             other => panic!("not kept: {other:?}"),
@@ -130,9 +154,16 @@ impl Disk {
 
     fn read(&mut self, name: &str, after: u64, count: usize) -> Vec<Publication> {
         let after = Sequence::new(after).expect("small");
-        self.backbone.read(Ticket(9), &topic(name), ReadWanted::after(after, count));
-        match self.mail.recv_timeout(Duration::from_secs(10)) {
-            Ok(StoreMail::Read { ticket: 9, publications, .. }) => publications,
+        self.read_page(name, ReadWanted::after(after, count)).0
+    }
+
+    /// A page, and what it is complete after.
+    fn read_page(&mut self, name: &str, wanted: ReadWanted) -> (Vec<Publication>, u64) {
+        self.backbone.read(Ticket(9), &topic(name), wanted);
+        match self.next() {
+            Some(BackboneEvent::Read { ticket: Ticket(9), publications, complete_after }) => {
+                (publications, complete_after.get())
+            }
             other => panic!("no page: {other:?}"),
         }
     }
@@ -144,42 +175,36 @@ impl Disk {
     }
 }
 
-impl Backbone for Disk {
-    fn append(&mut self, ticket: Ticket, draft: Draft, level: AckLevel, now: Moment) {
-        self.backbone.append(ticket, draft, level, now);
-        self.waiting += 1;
+/// A store that is closed and opened again.
+struct Reopened {
+    disk: Option<Disk>,
+    folder: Folder,
+}
+
+impl Reopened {
+    fn disk(&mut self) -> &mut Disk {
+        self.disk.as_mut().expect("it is open")
+    }
+}
+
+impl contract::Subject for Reopened {
+    fn backbone(&mut self) -> &mut dyn Backbone {
+        &mut self.disk().backbone
     }
 
-    fn head(&mut self, topic: &TopicName) {
-        self.backbone.head(topic);
+    fn drive(&mut self) -> bool {
+        self.disk().drive()
     }
 
-    fn follow(&mut self, topic: &TopicName) {
-        self.backbone.follow(topic);
+    fn restart(&mut self) {
+        self.disk.take().expect("it is open").close();
+        self.disk = Some(Disk::open(&self.folder.0));
     }
+}
 
-    fn unfollow(&mut self, topic: &TopicName) {
-        self.backbone.unfollow(topic);
-    }
-
-    fn read(&mut self, ticket: Ticket, topic: &TopicName, wanted: ReadWanted) {
-        self.backbone.read(ticket, topic, wanted);
-    }
-
-    fn poll_event(&mut self) -> Option<BackboneEvent> {
-        loop {
-            if let Some(event) = self.backbone.poll_event() {
-                self.waiting -= usize::from(!matches!(event, BackboneEvent::Head { .. }));
-                return Some(event);
-            }
-            if self.waiting == 0 {
-                return None;
-            }
-            match self.mail.recv_timeout(Duration::from_secs(10)) {
-                Ok(StoreMail::Written(written)) => self.backbone.handle_written(written),
-                other => panic!("the log does not answer: {other:?}"),
-            }
-        }
+impl Drop for Reopened {
+    fn drop(&mut self) {
+        self.disk.take().expect("it is open").close();
     }
 }
 
@@ -202,10 +227,10 @@ fn sequences(publications: &[Publication]) -> Vec<u64> {
 
 #[test]
 fn it_keeps_the_contract() {
-    let mut folders = Vec::new();
-    contract::check(|| {
-        folders.push(Folder::new());
-        Disk::open(&folders.last().expect("just made").0)
+    contract::check(&mut || {
+        let folder = Folder::new();
+        let disk = Some(Disk::open(&folder.0));
+        Box::new(Reopened { disk, folder })
     });
 }
 
@@ -218,7 +243,7 @@ fn a_reopened_store_goes_on_where_it_was() {
     }
     let keyed = Draft { idempotency_key: Some("k".into()), ..draft("c", "c1") };
     disk.append(Ticket(1), keyed, AckLevel::Disk, moment());
-    assert!(matches!(disk.poll_event(), Some(BackboneEvent::Kept { .. })));
+    assert!(matches!(disk.next(), Some(BackboneEvent::Kept { .. })));
     disk.close();
 
     let opened = open_at(&folder.0, "e2");
@@ -230,7 +255,7 @@ fn a_reopened_store_goes_on_where_it_was() {
     assert_eq!(disk.publish("a/b", "a6").sequence.get(), 6);
     let again = Draft { idempotency_key: Some("k".into()), ..draft("c", "c1") };
     disk.append(Ticket(2), again, AckLevel::Disk, moment());
-    assert!(matches!(disk.poll_event(), Some(BackboneEvent::Repeated { .. })), "keys stay");
+    assert!(matches!(disk.next(), Some(BackboneEvent::Repeated { .. })), "keys stay");
     assert_eq!(sequences(&disk.read("a/b", 2, 3)), [3, 4, 5]);
     assert_eq!(sequences(&disk.read("a/b", 6, 3)), [0u64; 0]);
     disk.close();
@@ -261,13 +286,13 @@ fn old_records_go_while_nobody_publishes_and_the_numbering_goes_on() {
     for _ in 0..100 {
         let now = Moment { elapsed: Duration::ZERO, unix_ms };
         disk.append(Ticket(1), draft("a", "x"), AckLevel::Disk, now);
-        assert!(matches!(disk.poll_event(), Some(BackboneEvent::Kept { .. })));
+        assert!(matches!(disk.next(), Some(BackboneEvent::Kept { .. })));
     }
     let is_gone = |disk: &mut Disk| sequences(&disk.read("a", 0, 100)) == [100];
     let until = std::time::Instant::now() + Duration::from_secs(10);
     while !is_gone(&mut disk) {
         assert!(std::time::Instant::now() < until, "old records stay");
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::yield_now();
     }
     disk.close();
     let mut disk = Disk::of(open_with(&folder.0, "e2", keep(brief)));
@@ -286,8 +311,14 @@ fn a_tighter_retention_takes_hold_when_the_store_is_opened() {
     let tight = Retention { count: u64::MAX, bytes: 5_000, age: None };
     Disk::of(open_with(&folder.0, "e2", keep(tight))).close();
     let mut disk = Disk::open(&folder.0);
-    let kept = sequences(&disk.read("a", 0, 1_000));
-    assert_eq!((kept.len(), kept.first()), (500, Some(&501)));
+    let (kept, complete_after) = disk.read_page("a", ReadWanted::after(Sequence::START, 1_000));
+    let kept = sequences(&kept);
+    assert_eq!((kept.len(), kept.first(), complete_after), (500, Some(&501), 500));
+    let removed = ReadWanted {
+        before: Sequence::new(100).expect("small"),
+        ..ReadWanted::after(Sequence::START, 9)
+    };
+    assert_eq!(disk.read_page("a", removed), (vec![], 99), "nothing of it is kept");
     disk.close();
 }
 
@@ -428,11 +459,7 @@ fn a_page_backwards_is_none_that_another_reader_had_forwards() {
     let head = Sequence::new(20).expect("small");
     let mut read = |start, bytes_max| {
         let wanted = ReadWanted { bytes_max, ..ReadWanted::of_history(start, 500, head) };
-        disk.backbone.read(Ticket(9), &topic("a"), wanted);
-        match disk.mail.recv_timeout(Duration::from_secs(10)) {
-            Ok(StoreMail::Read { ticket: 9, publications, .. }) => sequences(&publications),
-            other => panic!("{other:?}"),
-        }
+        sequences(&disk.read_page("a", wanted).0)
     };
     assert_eq!(read(HistoryStart::Last(500), 1 << 20), Vec::from_iter(1..=20));
     // Eight bytes of each as it is told: three fill the page.
@@ -496,7 +523,7 @@ fn times_never_go_back_across_restarts() {
     let folder = Folder::new();
     let publish_at = |disk: &mut Disk, unix_ms| {
         disk.append(Ticket(1), draft("a", "x"), AckLevel::Disk, Moment { unix_ms, ..moment() });
-        match disk.poll_event() {
+        match disk.next() {
             Some(BackboneEvent::Kept { publication, .. }) => publication.unix_ms(),
             other => panic!("not kept: {other:?}"),
         }

@@ -62,7 +62,7 @@ codes! {
     Silent = 4103, "silent", 408;
     /// The server has reached its limit of topics.
     TooManyTopics = 4104, "too_many_topics", 507;
-    /// The backbone could not store the publication.
+    /// The backbone could not store the publication, or cannot tell whether it did: the text says which.
     NotKept = 4105, "not_kept", 503;
     /// The server has reached its memory limit.
     OutOfMemory = 4106, "out_of_memory", 503;

@@ -162,8 +162,8 @@ pub enum Lagged {
     Close,
 }
 
-/// How safe a publication is when it is acknowledged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// How safe a publication is when it is acknowledged, the least safe first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AckLevel {
     /// It is in this process's memory.
     #[default]

@@ -23,10 +23,8 @@ impl<I: Io> Shard<I> {
     }
 
     /// Hears that the store's numbering goes on in another epoch.
-    pub(crate) fn handle_epoch(&mut self, epoch: Epoch) {
-        let Some(disk) = &mut self.disk else { return };
-        let ended = disk.handle_epoch(epoch.clone());
-        self.hub.handle_epoch(&ended, &epoch);
+    pub(crate) fn handle_epoch(&mut self, ended: &Epoch, epoch: Epoch) {
+        self.hub.handle_epoch(ended, &epoch);
         let epochs = [self.epoch.clone(), epoch];
         self.hub.encoder_mut().set_epochs(&epochs);
     }

@@ -8,8 +8,7 @@ use std::time::Duration;
 use access::{Access, Applications, Counted, Secret};
 use admin::{Exchange, ShardCounters, Times};
 use backbone::{
-    Backbone, BackboneEvent, DiskBackbone, LatestTime, MemoryBackbone, Store, StoreMail,
-    StoredTopic, Ticket,
+    Backbone, BackboneEvent, DiskBackbone, LatestTime, MemoryBackbone, Store, StoredTopic, Ticket,
 };
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
 use hub::{
@@ -732,10 +731,16 @@ impl<I: Io> Shard<I> {
                 self.tell_appended(ticket, topic, position);
             }
             BackboneEvent::NotKept { ticket, refusal } => self.route_appended(ticket, Err(refusal)),
-            BackboneEvent::Head { topic, position } => self.hub.handle_head(&topic, &position),
-            BackboneEvent::Read { ticket, publications } => {
+            BackboneEvent::Unknown { ticket, refusal } => self.route_appended(ticket, Err(refusal)),
+            BackboneEvent::State { topic, head, .. } => self.hub.handle_head(&topic, &head),
+            BackboneEvent::Read { ticket, publications, .. } => {
                 self.handle_read(ticket, publications);
             }
+            BackboneEvent::NewLife { ended, epoch, .. } => self.handle_epoch(&ended, epoch),
+            // Only of logs that others write, too.
+            BackboneEvent::Through { .. }
+            | BackboneEvent::Cut { .. }
+            | BackboneEvent::Joined { .. } => {}
         }
     }
 
@@ -766,14 +771,10 @@ impl<I: Io> Shard<I> {
                 ShardMail::Hub { from, mail } => self.hub.handle_mail(from, mail, self.now),
                 ShardMail::Append { ticket, draft } => self.append(ticket, draft),
                 ShardMail::Appended { ticket, result } => self.handle_appended(ticket, result),
-                ShardMail::Store(StoreMail::Written(written)) => {
+                ShardMail::Store(mail) => {
                     if let Some(disk) = &mut self.disk {
-                        disk.handle_written(written);
+                        disk.handle_mail(mail);
                     }
-                }
-                ShardMail::Store(StoreMail::Epoch(epoch)) => self.handle_epoch(epoch),
-                ShardMail::Store(StoreMail::Read { ticket, publications }) => {
-                    self.handle_read(Ticket(ticket), publications);
                 }
                 ShardMail::FetchPage { from, page, topic, after, count } => {
                     self.fetch_page(from, page, &topic, after, count);
