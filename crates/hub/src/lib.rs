@@ -8,6 +8,8 @@
 
 mod audiences;
 mod between_shards;
+mod carry_on;
+mod counters;
 mod devices;
 mod hub;
 mod operations;
@@ -18,10 +20,11 @@ mod tables;
 mod topics;
 
 pub use audiences::delta::Delta;
+pub use between_shards::epochs::Beyond;
 pub use between_shards::mail::{HubMail, ToldFor, TopicNumber, TopicState};
-pub use between_shards::renewal::Beyond;
+pub use counters::Counters;
 pub use devices::{Device, DevicePlace, Devices};
-pub use hub::{Counters, Hub, HubOptions, Listing};
+pub use hub::{Hub, HubOptions, Listing};
 #[cfg(feature = "checks")]
 #[doc(hidden)]
 pub use requests::checks::check_requests;
@@ -30,8 +33,8 @@ pub use requests::{
 };
 pub use sending::encoder::{Encoder, EncodingIndex, Form, Outlet, Piece, Progress, Record, Sent};
 pub use sending::payloads::Payloads;
+pub use sessions::fetched::{PageTicket, PageWanted};
 pub use sessions::lag::{SessionLook, SlowSession};
-pub use sessions::store_pages::{PageTicket, PageWanted};
 pub use tables::chunks::Chunks;
 pub use tables::connections::{Closed, ConnectionId, Connections, ShardConnection};
 pub use tables::index::{SessionIndex, ShardIndex, home_shard, home_shard_of};

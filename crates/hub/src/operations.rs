@@ -6,10 +6,8 @@
 
 use std::collections::VecDeque;
 
-use model::{Code, Refusal, Selector};
+use model::Selector;
 
-use crate::hub::Hub;
-use crate::sending::encoder::Encoder;
 use crate::tables::index::{AudienceIndex, SessionIndex, ShardIndex};
 
 /// What takes more than one turn.
@@ -52,6 +50,25 @@ impl PendingOperations {
         share
     }
 
+    /// Begins a turn with so many names; answers what each operation may look at before the next has its part.
+    pub(crate) fn begin_turn(&mut self, steps: usize) -> usize {
+        const PARTS: usize = 8;
+        self.steps = steps;
+        steps.div_ceil(PARTS)
+    }
+
+    /// The next operation to go on with in this turn, and the names that it may look at: `share` at most.
+    pub(crate) fn pop(&mut self, share: usize) -> Option<(Operation, usize)> {
+        if self.steps == 0 {
+            return None;
+        }
+        let operation = self.queue.pop_front()?;
+        let share = share.min(self.steps);
+        // It may begin others.
+        self.steps -= share;
+        Some((operation, share))
+    }
+
     /// Gives back what is left of a share, and keeps the operation if it is not done.
     pub(crate) fn settle(&mut self, left: usize, undone: Option<Operation>) {
         self.steps += left;
@@ -64,64 +81,37 @@ impl PendingOperations {
     }
 }
 
-impl<E: Encoder> Hub<E> {
-    /// Whether a `subscribe` may begin operations.
-    ///
-    /// # Errors
-    /// `operations_pending_max` are pending.
-    pub(crate) fn check_operations(&self) -> Result<(), Refusal> {
-        let len_max = self.settings.limits.operations_pending_max;
-        if self.operations.len() < len_max {
-            return Ok(());
-        }
-        let text = format!(
-            "cannot subscribe to a pattern now: operations_pending_max ({len_max}) operations of this shard go through the \
-             topics of patterns; try again later, or raise the limit in the configuration"
-        );
-        Err(Refusal::new(Code::TooManyOperations, text))
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::tables::index::Slot;
+
+    fn add(session: u32) -> Operation {
+        Operation::Add(SessionIndex(Slot::of(session, NonZeroU32::MIN)))
     }
 
-    /// Begins an operation: most are done at once. One that takes longer leaves others of this turn a part of it.
-    pub(crate) fn begin_operation(&mut self, operation: Operation) {
-        let share = self.operations.steps.div_ceil(2);
-        self.run_operation(operation, share);
+    #[test]
+    fn one_operation_leaves_names_for_the_others() {
+        let mut pending = PendingOperations::new(16);
+        assert_eq!((pending.take_share(), pending.take_share()), (8, 4));
+        pending.settle(3, Some(add(1)));
+        assert_eq!(pending.begin_turn(16), 2);
+        let (_, share) = pending.pop(2).expect("one is pending");
+        assert_eq!((share, pending.len()), (2, 0));
+        pending.settle(0, Some(add(1)));
+        assert_eq!(pending.len(), 1);
     }
 
-    /// Goes on with the operations for one turn.
-    pub(crate) fn run_operations(&mut self) {
-        const PARTS: usize = 8;
-        self.operations.steps = self.settings.limits.attached_per_turn.max(1);
-        let share = self.operations.steps.div_ceil(PARTS);
-        while self.operations.steps > 0
-            && let Some(operation) = self.operations.queue.pop_front()
-        {
-            self.run_operation(operation, share);
-        }
-    }
-
-    fn run_operation(&mut self, mut operation: Operation, share: usize) {
-        let share = share.min(self.operations.steps);
-        let mut steps = share;
-        // It may begin others.
-        self.operations.steps -= share;
-        let is_done = match &mut operation {
-            Operation::Attach(audience) => self.go_on_attaching(*audience, &mut steps),
-            Operation::Detach(audience) => self.go_on_detaching(*audience, &mut steps),
-            Operation::Grant(audience, session) => {
-                self.go_on_granting(*audience, *session, &mut steps)
-            }
-            Operation::Add(session) => self.go_on_adding(*session, &mut steps),
-            Operation::Rewind(audience, session) => {
-                self.go_on_rewinding(*audience, *session, &mut steps)
-            }
-            Operation::Introduce(to, selector) => self.go_on_introducing(*to, selector, &mut steps),
-            Operation::AskHomes(session, asked) => {
-                self.go_on_asking_homes(*session, asked, &mut steps)
-            }
-        };
-        self.operations.steps += steps;
-        if !is_done {
-            self.operations.queue.push_back(operation);
-        }
+    #[test]
+    fn a_turn_ends_with_its_names() {
+        let mut pending = PendingOperations::new(1);
+        pending.settle(0, Some(add(1)));
+        pending.settle(0, Some(add(2)));
+        let share = pending.begin_turn(1);
+        assert!(pending.pop(share).is_some());
+        assert!(pending.pop(share).is_none(), "the next turn goes on with it");
+        assert_eq!(pending.len(), 1);
     }
 }

@@ -3,19 +3,12 @@
 
 use model::Selector;
 
+use crate::audiences::joining::Attaching;
 use crate::hub::Hub;
 use crate::operations::Operation;
 use crate::sending::encoder::Encoder;
 use crate::tables::index::{AudienceIndex, TopicIndex};
 use crate::topics::name_walk::Walk;
-
-/// How far an audience was let read the topics that its patterns select.
-#[derive(Debug)]
-pub(crate) struct Attaching {
-    walk: Walk,
-    /// Whether the audience waits for the rest.
-    is_awaited: bool,
-}
 
 impl<E: Encoder> Hub<E> {
     /// Lets an audience read what its patterns select, at once or in the turns that follow.

@@ -2,26 +2,16 @@
 //! a delta, replaced by a newer one in the same batch, or not accepted by the filter.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use model::planted::{Fault, is_planted};
 use model::{Conflation, DeltaKind, Publication, RandomState};
 
-use crate::audiences::delta::Delta;
+use crate::audiences::job::Verdict;
 use crate::hub::Hub;
 use crate::sending::encoder::Encoder;
 use crate::tables::index::{AudienceIndex, TopicIndex};
 use crate::topics::conflation_keys::EntityIndex;
 use crate::topics::delivery::What;
-
-/// What becomes of one delivery.
-#[derive(Clone, Debug)]
-pub(crate) enum Verdict {
-    Tell,
-    Delta(Arc<Delta>),
-    Replaced,
-    Filtered,
-}
 
 /// The verdicts over one batch.
 #[derive(Debug)]

@@ -4,105 +4,21 @@
 use std::collections::{HashSet, VecDeque};
 
 use model::{
-    AckLevel, CommandId, Event, GapReason, Position, RandomState, Resume, Selector, Sequence,
-    Start, Subscribed, SubscribedTopic, TopicName,
+    AckLevel, Event, GapReason, Position, Resume, Selector, Sequence, Start, Subscribed,
+    SubscribedTopic,
 };
 
-use crate::audiences::subscribe::PendingJoin;
+use crate::audiences::joining::{Grant, PendingJoin, Wish};
 use crate::hub::Hub;
 use crate::operations::Operation;
 use crate::sending::encoder::{Encoder, Progress};
-use crate::sessions::replay::{AheadIn, Announce, InOrder, ReplayGap, ReplayTopic};
-use crate::sessions::replay_queue::Todo;
+use crate::sessions::replay::InOrder;
+use crate::sessions::replay_queue::{Announce, ReplayGap, ReplayTopic, Todo};
 use crate::sessions::session::Membership;
 use crate::tables::index::{AudienceIndex, SessionIndex, TopicIndex};
 use crate::topics::history::History;
 use crate::topics::name_walk::Walk;
 use crate::topics::topic::Topic;
-
-/// What one `subscribe` asked for, to be answered when the audience's topics are known.
-#[derive(Debug)]
-pub(crate) struct Wish {
-    pub id: Option<CommandId>,
-    pub selectors: Vec<Selector>,
-    pub start: Start,
-    /// By name, each topic once.
-    positions: Vec<(TopicName, Position)>,
-    /// Whether the session is told from where it could go on.
-    is_resumable: bool,
-}
-
-impl Wish {
-    pub(crate) fn new(
-        id: Option<CommandId>,
-        selectors: Vec<Selector>,
-        start: Start,
-        mut positions: Vec<(TopicName, Position)>,
-        is_resumable: bool,
-    ) -> Self {
-        // Where one is named twice the first counts.
-        positions.sort_by(|(one, _), (other, _)| one.cmp(other));
-        positions.dedup_by(|(one, _), (other, _)| one == other);
-        Self { id, selectors, start, positions, is_resumable }
-    }
-
-    fn position_in(&self, topic: &TopicName) -> Option<&Position> {
-        let at = self.positions.binary_search_by(|(named, _)| named.cmp(topic)).ok()?;
-        Some(&self.positions[at].1)
-    }
-}
-
-/// How far a wish was granted.
-#[derive(Debug)]
-pub(crate) struct Grant {
-    /// Through what its patterns select; `None` if it has none.
-    walk: Option<Walk>,
-    /// For a reader without positions.
-    in_order: Option<Box<InOrder>>,
-    /// Topics that it names, in order, which are not among `added` yet.
-    named: VecDeque<(TopicName, ReplayTopic)>,
-    /// All topics that it names.
-    names: HashSet<TopicIndex, RandomState>,
-    /// How these are told.
-    told: Vec<SubscribedTopic>,
-    /// What is to be read afresh.
-    added: Todo,
-    /// Whether topics of which there is nothing to read are added too: older deliveries will be read, in which they
-    /// must not come twice.
-    adds_all: bool,
-    /// Topics in which the session has more than this shard.
-    ahead: Vec<AheadIn>,
-    /// Whether the session has everything that was published when this began.
-    is_whole: bool,
-    has_gap: bool,
-    begun_ms: u64,
-    /// A topic of which it has a position that nobody was told.
-    beyond: Option<TopicIndex>,
-}
-
-impl Grant {
-    /// Adds what it names and what comes before `topic` in order of name, or the rest of it.
-    fn add_named_before(&mut self, topic: Option<&TopicName>) {
-        let first = self.in_order.as_ref().and_then(|it| it.first.clone());
-        let place =
-            |name: &TopicName| (first.as_ref().is_some_and(|first| name < first), name.clone());
-        let end = topic.map(place);
-        while let Some((name, wanted)) = self.named.front()
-            && end.as_ref().is_none_or(|end| place(name) < *end)
-        {
-            self.added.push(*wanted);
-            self.named.pop_front();
-        }
-    }
-
-    fn note(&mut self, wanted: &ReplayTopic, head: Sequence) {
-        self.has_gap |= wanted.gap.is_some();
-        self.is_whole &= wanted.after == head && wanted.gap.is_none();
-        if wanted.after > head {
-            self.ahead.push(AheadIn { topic: wanted.topic, epoch: wanted.epoch });
-        }
-    }
-}
 
 impl<E: Encoder> Hub<E> {
     /// Lets those in who waited for an audience's topics.

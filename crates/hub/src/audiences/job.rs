@@ -7,7 +7,6 @@ use std::time::Duration;
 use model::RandomState;
 
 use crate::audiences::delta::Delta;
-use crate::audiences::disposition::Verdict;
 use crate::sending::batch::{Mark, Taken};
 use crate::sending::transfer::Transfer;
 use crate::sessions::session::Membership;
@@ -152,4 +151,13 @@ impl Work {
             (false, true) => newest,
         }
     }
+}
+
+/// What becomes of one delivery.
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    Tell,
+    Delta(Arc<Delta>),
+    Replaced,
+    Filtered,
 }

@@ -6,6 +6,7 @@ pub(crate) mod delta;
 pub(crate) mod disposition;
 pub(crate) mod grant;
 pub(crate) mod job;
+pub(crate) mod joining;
 pub(crate) mod options;
 pub(crate) mod overlap;
 pub(crate) mod subscribe;

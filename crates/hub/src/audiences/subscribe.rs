@@ -1,6 +1,6 @@
 //! Subscribing and unsubscribing: which audience a session is in, and where it starts to read.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use model::planted::{Fault, is_planted};
 use model::{
@@ -9,7 +9,7 @@ use model::{
 };
 
 use crate::audiences::audience::AudienceKey;
-use crate::audiences::grant::{Grant, Wish};
+use crate::audiences::joining::{PendingJoin, Wish};
 use crate::audiences::options::{Manner, OptionsIndex};
 use crate::audiences::overlap::{Overlaps, TooMany};
 use crate::hub::Hub;
@@ -20,59 +20,6 @@ use crate::topics::delivery::What;
 use crate::topics::history::Place;
 use crate::topics::name_walk::Walk;
 use crate::topics::selector_tree::SelectorTree;
-
-/// The sessions that wait for one audience's topics.
-#[derive(Debug, Default)]
-pub(crate) struct Joins {
-    // Boxed: a node of the map has room for eleven, and most audiences have one.
-    waiting: BTreeMap<SessionIndex, Box<PendingJoin>>,
-    /// How many of them read something already.
-    reading_on: usize,
-}
-
-impl Joins {
-    /// Whether one of them reads something of it already.
-    pub(crate) fn reads_on(&self) -> bool {
-        self.reading_on > 0
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    pub(crate) fn into_waiting(self) -> impl Iterator<Item = (SessionIndex, PendingJoin)> {
-        self.waiting.into_iter().map(|(session, join)| (session, *join))
-    }
-
-    pub(crate) fn insert(&mut self, session: SessionIndex, join: PendingJoin) {
-        self.reading_on += usize::from(join.cursor.is_some());
-        self.waiting.insert(session, Box::new(join));
-    }
-
-    fn get(&self, session: SessionIndex) -> Option<&PendingJoin> {
-        self.waiting.get(&session).map(|join| &**join)
-    }
-
-    pub(crate) fn remove(&mut self, session: SessionIndex) -> Option<PendingJoin> {
-        let join = self.waiting.remove(&session)?;
-        self.reading_on -= usize::from(join.cursor.is_some());
-        Some(*join)
-    }
-}
-
-/// A session that waits for its audience's topics.
-#[derive(Debug)]
-pub(crate) struct PendingJoin {
-    /// Up to where it has everything that it read before; `None` if it read nothing of it.
-    pub cursor: Option<u64>,
-    pub wishes: VecDeque<Wish>,
-    /// The audiences that it left, which stay open until this one reads its topics.
-    pub left: Vec<AudienceIndex>,
-    /// The newest delivery when its wishes began to be granted.
-    pub since: Option<u64>,
-    /// How far the first of them was granted.
-    pub grant: Option<Box<Grant>>,
-}
 
 /// What a session takes along when it leaves audiences for another.
 #[derive(Debug, Default)]

@@ -5,26 +5,16 @@ use model::{Moment, Publication, Selector, Sequence, TopicName};
 use smallvec::SmallVec;
 
 use crate::audiences::audience::AudienceKey;
-use crate::audiences::subscribe::Joins;
+use crate::audiences::joining::Joins;
+use crate::between_shards::following::Interest;
 use crate::between_shards::mail::{HubMail, ToldFor, TopicState};
 use crate::hub::Hub;
 use crate::sending::encoder::Encoder;
 use crate::tables::index::{AudienceIndex, TopicIndex};
-use crate::tables::places::SmallSet;
 use crate::topics::conflation_keys::EntityIndex;
 use crate::topics::delivery::{Delivery, Lost, What};
 use crate::topics::history::History;
 use crate::topics::topic::Topic;
-
-/// A pattern about which this shard asked all others.
-#[derive(Debug, Default)]
-pub(crate) struct Interest {
-    audiences: SmallSet<AudienceIndex>,
-    /// The number of the wish; an answer to an older one counts for nothing.
-    serial: u64,
-    /// Shards that have not told all they have yet.
-    unanswered: u16,
-}
 
 impl<E: Encoder> Hub<E> {
     /// Opens an audience, and asks for those of its topics that are not known here.

@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use model::{Moment, Position, Publication, Selector, Sequence, TopicName};
 use smallvec::SmallVec;
 
+use crate::between_shards::followers::{Introducing, Lapped};
 use crate::between_shards::mail::{HubMail, ToldFor, TopicNumber, TopicState};
 use crate::hub::Hub;
 use crate::operations::Operation;
@@ -15,22 +16,6 @@ use crate::tables::index::{ShardIndex, Slot, TopicIndex};
 use crate::topics::history::History;
 use crate::topics::name_walk::Walk;
 use crate::topics::topic::{Follower, Topic};
-
-/// A follower whose mailbox was full, and the last sequence that it got.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lapped {
-    shard: ShardIndex,
-    topic: TopicIndex,
-    after: Sequence,
-}
-
-/// How far another shard was told of the topics at home here that its pattern selects.
-#[derive(Debug)]
-pub(crate) struct Introducing {
-    walk: Walk,
-    /// The wish that is answered.
-    serial: u64,
-}
 
 /// Topics in one piece of an answer to `FollowSelector`.
 const SELECTED_PIECE: usize = 256;

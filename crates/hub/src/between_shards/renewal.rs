@@ -5,63 +5,17 @@
 //! shard ([`Hub::handle_epoch`]). A topic changes over at its home, in one of the next turns or with its next publication,
 //! whichever comes first; shards that follow it hear of that in order with its publications, and readers as a gap.
 
-use std::collections::HashMap;
-
 use model::planted::{Fault, is_planted};
-use model::{Epoch, Position, RandomState, Sequence, TopicName};
+use model::{Epoch, Position, Sequence};
 
+use crate::between_shards::epochs::Beyond;
 use crate::between_shards::mail::HubMail;
 use crate::hub::Hub;
 use crate::sending::encoder::Encoder;
-use crate::tables::connections::ConnectionId;
 use crate::tables::index::{SessionIndex, TopicIndex};
 use crate::topics::conflation_keys::EntityIndex;
 use crate::topics::delivery::What;
 use crate::topics::topic::{EpochIndex, Topic};
-
-/// A position of a topic's own epoch that nobody was ever told in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beyond {
-    /// The connection of the session that has it.
-    pub link: ConnectionId,
-    /// The topic.
-    pub topic: TopicName,
-    /// Where the topic stands.
-    pub position: Position,
-}
-
-/// What is known of a change of epochs.
-#[derive(Debug, Default)]
-pub(crate) struct Renewal {
-    beyond: Option<Beyond>,
-    /// The epoch that ended, and the one that began.
-    begun: Option<(EpochIndex, EpochIndex)>,
-    /// The place of the topic at which changing over goes on.
-    next: Option<u32>,
-    /// The newest delivery when a topic here changed over last.
-    told_at: u64,
-    /// How often a topic here changed over.
-    count: u64,
-    /// Of topics that are followed here: the epoch before the present one, and the last sequence that was given in it.
-    ended: HashMap<TopicIndex, (EpochIndex, Sequence), RandomState>,
-}
-
-impl Renewal {
-    /// How often a topic here changed over.
-    pub(crate) fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Whether a sequence of a followed topic was given in `epoch`, which ended. Of an epoch before the last that is not known any more.
-    pub(crate) fn was_given(&self, index: TopicIndex, epoch: EpochIndex, at: Sequence) -> bool {
-        self.ended.get(&index).is_some_and(|(ended, last)| *ended == epoch && at <= *last)
-    }
-
-    /// Hears that a topic is not followed any more.
-    pub(crate) fn forget(&mut self, index: TopicIndex) {
-        self.ended.remove(&index);
-    }
-}
 
 impl<E: Encoder> Hub<E> {
     /// Notes that a session has a position of a durable topic beyond all that its home knows. One at a time: another

@@ -7,7 +7,8 @@ use std::time::Duration;
 use model::planted::{Fault, is_planted};
 use model::{RandomState, TopicName};
 
-use super::{Outcome, Ticket};
+use super::mail::Outcome;
+use super::ticket::Ticket;
 
 /// What makes two requests the same: who asks, about what, and the key.
 pub(super) type KeyName = (Arc<str>, TopicName, Arc<str>);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use model::{Code, Payload, Refusal, Request, Selector, TopicName};
 
+use super::handlers::Registration;
+use super::ticket::Ticket;
 use crate::tables::connections::ConnectionId;
-
-use super::{Registration, Ticket};
 
 /// What became of a request: who answered and what, or why nobody did.
 #[derive(Clone, Debug, PartialEq)]

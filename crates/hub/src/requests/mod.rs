@@ -12,6 +12,8 @@ mod mail;
 mod open;
 mod output;
 mod search;
+mod searching;
+mod ticket;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,15 +32,9 @@ use self::open::OpenRequests;
 pub use self::output::{RequestCounters, RequestOutput};
 pub use self::search::Accepts;
 use self::search::{Search, Wanted};
+pub(crate) use self::ticket::Ticket;
 use crate::tables::connections::{ConnectionId, ShardConnection};
 use crate::tables::index::{ShardIndex, home_shard_of};
-
-/// A pending request: the shard where it is, and its number there, which no other request of the process has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket {
-    shard: ShardIndex,
-    number: u64,
-}
 
 const FULL: &str = "cannot ask now: the shard waits for requests_open_max answers; try again later";
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::Ticket;
+use super::ticket::Ticket;
 use crate::tables::connections::ConnectionId;
 use model::RandomState;
 

@@ -2,7 +2,7 @@
 
 use model::Asked;
 
-use super::{Outcome, RequestMail};
+use super::mail::{Outcome, RequestMail};
 use crate::tables::connections::ConnectionId;
 use crate::tables::index::ShardIndex;
 

@@ -2,7 +2,7 @@
 
 use model::{Event, RandomState};
 
-use crate::hub::Counters;
+use crate::counters::Counters;
 use crate::sending::encoder::{Encoder, EncodingIndex, Form, Progress, Record};
 
 /// A whole message in a buffer, and what a session knows once the message was begun to be sent.

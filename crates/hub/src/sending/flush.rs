@@ -6,162 +6,22 @@
 //! that are behind, are served one by one, and everything that one session gets in a flush goes
 //! out in one send.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use model::Moment;
 use model::planted::{Fault, is_planted};
 
-use crate::audiences::delta::MadeDeltas;
-use crate::audiences::disposition::Verdict;
-use crate::audiences::job::{Batch, Telling, Work, WorkIndex};
+use crate::audiences::job::{Batch, Telling, Verdict, Work, WorkIndex};
 use crate::hub::Hub;
-use crate::sending::batch::{Builder, MadeRecords, Mark, Taken, begun_message};
+use crate::sending::batch::{Builder, Taken, begun_message};
 use crate::sending::encoder::{Encoder, Form, Outlet, Progress, Record, Sent};
-use crate::sending::one_session::Part;
+use crate::sending::schedule::Flush;
 use crate::sending::timers::Timer;
 use crate::sending::transfer::Transfer;
-use crate::sessions::catch_up::{CatchUpStep, write_event};
-use crate::sessions::session::{LargeRest, Session};
-use crate::tables::index::{AudienceIndex, Member, SessionIndex, SlotMap};
+use crate::sessions::catch_up::write_event;
+use crate::sessions::session::LargeRest;
+use crate::tables::index::{AudienceIndex, Member, SessionIndex};
 use crate::topics::delivery::{Delivery, What};
-
-/// The state of sending on one shard.
-#[derive(Debug, Default)]
-pub(crate) struct Flush {
-    /// Boxed: they come and go with each batch, and are not moved about then.
-    pub works: SlotMap<Box<Work>>,
-    #[expect(clippy::vec_box, reason = "they are taken out as they are, and not moved")]
-    spare: Vec<Box<Work>>,
-    /// Works with pending deliveries and no batch being sent.
-    dirty: Vec<WorkIndex>,
-    /// Works whose batch is being sent.
-    active: VecDeque<WorkIndex>,
-    /// Sessions to be served one by one.
-    queue: VecDeque<SessionIndex>,
-    /// When the oldest publication of each batch that was finished since they were taken was kept; of some of them.
-    finished: Vec<u64>,
-    made: MadeRecords,
-    pub made_deltas: MadeDeltas,
-    pub scratch: Vec<u8>,
-    pub parts: Vec<Part>,
-    pub marks: Vec<Mark<CatchUpStep>>,
-}
-
-impl Flush {
-    /// Lets a session be served by itself in the next flush.
-    pub(crate) fn queue(&mut self, index: SessionIndex, session: &mut Session) {
-        if !session.is_queued {
-            session.is_queued = true;
-            self.queue.push_back(index);
-        }
-    }
-
-    pub(crate) fn work(&self, index: WorkIndex) -> &Work {
-        self.works.get(index.0).expect("an audience's work exists")
-    }
-
-    pub(crate) fn work_mut(&mut self, index: WorkIndex) -> &mut Work {
-        self.works.get_mut(index.0).expect("an audience's work exists")
-    }
-
-    /// Opens the work of an audience whose members have everything up to `since`.
-    pub(crate) fn open_work(&mut self, audience: AudienceIndex, since: u64) -> WorkIndex {
-        let mut work = self.spare.pop().unwrap_or_else(|| Box::new(Work::empty()));
-        (work.audience, work.since, work.through) = (audience, since, since);
-        work.is_listed = true;
-        let index = WorkIndex(self.works.insert(work));
-        self.dirty.push(index);
-        index
-    }
-
-    /// Lends out the buffers in which a session's bytes are gathered.
-    pub(crate) fn take_buffers(&mut self) -> (Vec<u8>, Vec<Mark<CatchUpStep>>) {
-        (std::mem::take(&mut self.scratch), std::mem::take(&mut self.marks))
-    }
-
-    pub(crate) fn take_parts(&mut self) -> (Vec<u8>, Vec<Part>) {
-        (std::mem::take(&mut self.scratch), std::mem::take(&mut self.parts))
-    }
-
-    pub(crate) fn put_parts(&mut self, scratch: Vec<u8>, parts: Vec<Part>) {
-        (self.scratch, self.parts) = (scratch, parts);
-    }
-
-    pub(crate) fn put_buffers(&mut self, scratch: Vec<u8>, marks: Vec<Mark<CatchUpStep>>) {
-        (self.scratch, self.marks) = (scratch, marks);
-    }
-
-    /// Whether something is held back until `due`.
-    pub(crate) fn holds_back(&self, index: WorkIndex, due: Duration) -> bool {
-        let work = self.works.get(index.0);
-        work.is_some_and(|work| work.rests_until == Some(due) && !work.pending.is_empty())
-    }
-
-    /// Hears that an audience's interval is over; answers the audience if nothing came meanwhile.
-    pub(crate) fn end_rest(&mut self, index: WorkIndex, due: Duration) -> Option<AudienceIndex> {
-        let work = self.works.get_mut(index.0)?;
-        if work.rests_until != Some(due) {
-            return None;
-        }
-        work.rests_until = None;
-        let audience = work.audience;
-        if !work.pending.is_empty() || !work.joiners.is_empty() {
-            work.is_listed = true;
-            self.dirty.push(index);
-            return None;
-        }
-        self.close_work(index);
-        Some(audience)
-    }
-
-    pub(crate) fn close_work(&mut self, index: WorkIndex) {
-        const SPARE_MAX: usize = 1024;
-        const SPARE_BYTES_MAX: usize = 256 << 10;
-        let Some(mut work) = self.works.remove(index.0) else { return };
-        work.reset();
-        if self.spare.len() < SPARE_MAX && work.whole.bytes.capacity() <= SPARE_BYTES_MAX {
-            self.spare.push(work);
-        }
-    }
-
-    /// Forgets the work of an audience that nobody is in any more.
-    pub(crate) fn drop_work(&mut self, index: WorkIndex) {
-        let work = self.work_mut(index);
-        (work.is_dropped, work.rests_until) = (true, None);
-        if !work.is_listed {
-            self.close_work(index);
-        }
-    }
-
-    /// The next work with pending deliveries and no batch being sent.
-    fn pop_dirty(&mut self) -> Option<WorkIndex> {
-        loop {
-            let index = self.dirty.pop()?;
-            if !self.close_if_dropped(index) {
-                return Some(index);
-            }
-        }
-    }
-
-    /// The next work whose batch is being sent.
-    fn pop_active(&mut self) -> Option<WorkIndex> {
-        loop {
-            let index = self.active.pop_front()?;
-            if !self.close_if_dropped(index) {
-                return Some(index);
-            }
-        }
-    }
-
-    fn close_if_dropped(&mut self, index: WorkIndex) -> bool {
-        let is_dropped = self.work(index).is_dropped;
-        if is_dropped {
-            self.close_work(index);
-        }
-        is_dropped
-    }
-}
 
 impl<E: Encoder> Hub<E> {
     /// Sends what there is to send, at most about `budget` sends, and tells whether some is left.

@@ -5,5 +5,7 @@ pub(crate) mod encoder;
 pub(crate) mod flush;
 pub(crate) mod one_session;
 pub(crate) mod payloads;
+pub(crate) mod pieces;
+pub(crate) mod schedule;
 pub(crate) mod timers;
 pub(crate) mod transfer;

@@ -6,34 +6,15 @@ use std::time::Duration;
 use model::planted::{Fault, is_planted};
 use smallvec::SmallVec;
 
-use crate::audiences::job::{Telling, WorkIndex};
+use crate::audiences::job::WorkIndex;
 use crate::hub::Hub;
-use crate::sending::encoder::{Encoder, Outlet, Piece, Record, Sent};
+use crate::sending::encoder::{Encoder, Outlet, Record, Sent};
+use crate::sending::schedule::{Part, PartOf};
 use crate::sending::timers::Timer;
 use crate::sending::transfer::TRANSFERS_MAX;
 use crate::sessions::session::Outgoing;
 use crate::sessions::throttle::Allowance;
 use crate::tables::index::SessionIndex;
-
-/// A piece of what one session gets in one send.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
-    start: usize,
-    end: usize,
-    of: PartOf,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum PartOf {
-    /// The rest of a large message.
-    Large,
-    /// Its own bytes.
-    Answers,
-    /// The next piece of a large publication.
-    Piece(Piece),
-    /// The batch that the audience of this membership has under way.
-    Batch { membership: usize, work: WorkIndex, telling: Telling },
-}
 
 /// So many bytes, made for one session and sent, cost about as much time as a small send.
 const BYTES_OF_A_SEND: usize = 8 << 10;

@@ -4,42 +4,18 @@
 //! second or two the topic's home is asked: where it has no more either, nobody ever told that position, and the
 //! session is told a gap.
 
-use std::collections::HashMap;
-
 use model::planted::{Fault, is_planted};
-use model::{GapReason, RandomState, Sequence};
+use model::{GapReason, Sequence};
 
 use crate::between_shards::mail::HubMail;
 use crate::hub::Hub;
 use crate::operations::Operation;
 use crate::sending::encoder::Encoder;
-use crate::sessions::replay::{AheadIn, Announce, Replay, ReplayGap, ReplayTopic};
+use crate::sessions::awaited::{Ahead, Waiting};
+use crate::sessions::replay::{AheadIn, Replay};
+use crate::sessions::replay_queue::{Announce, ReplayGap, ReplayTopic};
 use crate::tables::index::{SessionIndex, TopicIndex};
 use crate::topics::topic::{Topic, TopicTable};
-
-/// Sessions that wait, by the topic that they are ahead in, each with where it stands there.
-#[derive(Debug, Default)]
-pub(crate) struct Ahead {
-    waiting: HashMap<TopicIndex, Vec<Waiting>, RandomState>,
-    /// Those that waited for a whole tick already.
-    waited: HashMap<TopicIndex, Vec<Waiting>, RandomState>,
-    /// The topics whose homes were asked, by the number of the question, with those who wait for the answer.
-    asked: HashMap<u64, (TopicIndex, Vec<Waiting>), RandomState>,
-    /// The numbers of the questions since the last tick, by topic.
-    questions: HashMap<TopicIndex, u64, RandomState>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    session: SessionIndex,
-    through: Sequence,
-}
-
-impl Ahead {
-    fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.waited.is_empty()
-    }
-}
 
 /// Up to where a session has a topic, if that is further than this shard does.
 fn ahead_through(topics: &TopicTable, replay: &Replay, topic: TopicIndex) -> Option<Sequence> {

@@ -4,7 +4,7 @@
 //! session; `settle_catch_up` applies those whose message was begun to be sent.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use model::planted::{Fault, is_planted};
@@ -17,47 +17,16 @@ use crate::hub::Hub;
 use crate::sending::batch::{Builder, Mark, Marked, begun_message};
 use crate::sending::encoder::{Encoder, Form, Progress, Record};
 use crate::sending::transfer::Transfer;
-use crate::sessions::replay::{Announce, Replay, ReplayTopic};
+use crate::sessions::replay::Replay;
+use crate::sessions::replay_queue::{Announce, ReplayTopic};
 use crate::sessions::session::{LargeRest, Session};
+use crate::sessions::steps::{Budget, CatchUpStep, Lag, Told, WALK_MAX};
 use crate::sessions::throttle::Allowance;
 use crate::tables::index::{AudienceIndex, SessionIndex, TopicIndex};
 use crate::topics::conflation_keys::EntityIndex;
 use crate::topics::delivery::What;
 use crate::topics::topic::{EpochIndex, Topic, TopicTable};
 
-/// What a session knows after a message.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum CatchUpStep {
-    /// Of which epoch the replay topic at `entry` is.
-    Renewed { entry: usize },
-    /// The name and number of the replay topic at `entry`; its gap is still to be told.
-    Announced { entry: usize },
-    /// The replay topic at `entry` was read up to `after`, and if `is_finished` to its head.
-    Replay { entry: usize, after: Sequence, is_finished: bool },
-    /// The replay topic at `entry` is not to be read.
-    PassBy { entry: usize },
-    /// Every delivery up to this one that concerns its subscriptions of this priority.
-    Delivery { number: u64, priority: i8 },
-    /// The same, and the topic must be read afresh after `after`: this shard lost publications of it
-    /// that the store still has.
-    Rewind { delivery: u64, priority: i8, topic: TopicIndex, after: Sequence },
-    /// The same, and the topic is taken from the session: it lags too far behind.
-    TakeAway { delivery: u64, priority: i8, topic: TopicIndex },
-}
-
-/// A membership that is behind: it has everything up to `cursor` and may read up to `bound`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lag {
-    pub audience: AudienceIndex,
-    pub priority: i8,
-    pub cursor: u64,
-    pub bound: u64,
-}
-
-/// Bytes gathered for one session in one go; it gets the rest in later turns.
-const CATCH_UP_BYTES: usize = 64 << 10;
-/// Deliveries looked at for one session in one go.
-pub(crate) const WALK_MAX: u64 = 4_096;
 /// The same where a filter decides about each: that takes longer.
 const FILTERED_WALK_MAX: u64 = 256;
 
@@ -599,41 +568,6 @@ impl<E: Encoder> Hub<E> {
             reason,
         }
     }
-}
-
-/// How much may be gathered in one go.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget {
-    start: usize,
-    allowance: Allowance,
-}
-
-impl Budget {
-    fn new(allowance: Allowance, start: usize) -> Self {
-        let bytes = allowance.bytes.min(CATCH_UP_BYTES);
-        Self { start, allowance: Allowance { bytes, ..allowance } }
-    }
-
-    pub(crate) fn is_used_up<E: Encoder>(&self, builder: &Builder<'_, E, CatchUpStep>) -> bool {
-        self.is_full(builder) || builder.steps as u64 >= WALK_MAX
-    }
-
-    /// Whether as much was gathered as may be sent.
-    pub(crate) fn is_full<E: Encoder>(&self, builder: &Builder<'_, E, CatchUpStep>) -> bool {
-        builder.out.len() - self.start >= self.allowance.bytes
-            || builder.publications >= self.allowance.messages
-    }
-}
-
-/// What the reading of deliveries must know.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
-    /// Topics read afresh in this very go: their recent deliveries are told already.
-    pub replayed: HashSet<TopicIndex, RandomState>,
-    /// Where there are filters: the newest accepted delivery about each thing.
-    pub accepted: HashMap<(TopicIndex, EntityIndex), u64, RandomState>,
-    /// Whether it is a round, in which nothing is left out any more.
-    pub is_round: bool,
 }
 
 /// Hands the record of a delivery that is no publication to `write`.

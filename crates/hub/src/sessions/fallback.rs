@@ -10,29 +10,16 @@ use model::{Code, Conflation, GapReason, Lagged, RandomState, Refusal, Selector}
 use crate::hub::Hub;
 use crate::operations::Operation;
 use crate::sending::encoder::Encoder;
-use crate::sessions::catch_up::{Lag, WALK_MAX};
-use crate::sessions::replay::{Announce, Replay, ReplayGap, ReplayTopic};
+use crate::sessions::replay::Replay;
+use crate::sessions::replay_queue::{Announce, ReplayGap, ReplayTopic};
 use crate::sessions::session::Session;
+use crate::sessions::steps::{Lag, WALK_MAX};
 use crate::sessions::throttle::Allowance;
+use crate::sessions::topic_search::Rewinding;
 use crate::tables::index::{AudienceIndex, SessionIndex, TopicIndex};
 use crate::topics::delivery::What;
 use crate::topics::history::{History, Place};
 use crate::topics::name_walk::Walk;
-
-/// How far a session's topics were looked for, of one audience.
-#[derive(Debug)]
-pub(crate) struct Rewinding {
-    pub audience: AudienceIndex,
-    /// Up to where it has everything.
-    cursor: u64,
-    /// Where it goes on when all are found.
-    newest: u64,
-    walk: Walk,
-    /// Whether the recent deliveries do not reach back to the cursor.
-    is_lapped: bool,
-    /// Whether all topics so far are ones of which it is told the newest publication only.
-    all_skip: bool,
-}
 
 impl<E: Encoder> Hub<E> {
     /// Where the recent deliveries no longer reach back to a session's cursor, has it read its

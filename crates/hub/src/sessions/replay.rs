@@ -5,12 +5,12 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use model::{GapReason, RandomState, Sequence, Start, TopicName};
+use model::{RandomState, Sequence, Start, TopicName};
 
 use crate::sending::encoder::Progress;
-use crate::sessions::fallback::Rewinding;
-use crate::sessions::replay_queue::Todo;
-use crate::sessions::store_pages::Page;
+use crate::sessions::fetched::Page;
+use crate::sessions::replay_queue::{Announce, ReplayTopic, Todo};
+use crate::sessions::topic_search::Rewinding;
 use crate::tables::index::{AudienceIndex, TopicIndex};
 use crate::topics::topic::EpochIndex;
 
@@ -106,64 +106,6 @@ pub(crate) struct AheadIn {
     pub topic: TopicIndex,
     /// Of which epoch its position is.
     pub epoch: EpochIndex,
-}
-
-/// One topic to be read afresh.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ReplayTopic {
-    pub topic: TopicIndex,
-    /// Everything up to here was taken, or is not wanted.
-    pub after: Sequence,
-    /// Of what came after this, a reader that conflates is told the newest only.
-    pub conflates_after: Sequence,
-    /// A gap known beforehand, to be told first; it ends at `after`.
-    pub gap: Option<ReplayGap>,
-    /// Why publications after `after` would be missing, should history not reach back to it.
-    pub reason: GapReason,
-    pub announce: Announce,
-    /// Of which epoch the reader knows it to be.
-    pub epoch: EpochIndex,
-    /// Where it resumes: whether everything after its position follows. Told with the name.
-    pub recovered: Option<bool>,
-}
-
-impl ReplayTopic {
-    /// A topic that a session reads on from `after`, where nothing is to be told first but the end of `epoch`, if that ended.
-    pub(crate) fn going_on(topic: TopicIndex, after: Sequence, epoch: EpochIndex) -> Self {
-        Self {
-            topic,
-            after,
-            conflates_after: after,
-            gap: None,
-            reason: GapReason::Lagged,
-            announce: Announce::No,
-            epoch,
-            recovered: None,
-        }
-    }
-}
-
-/// Whether a session still has to be told a topic's name and number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Announce {
-    No,
-    Yes,
-    /// Once there is something in it, and if patterns of the session select it then: it was named when it was empty.
-    WithTheFirst,
-}
-
-impl Announce {
-    /// Of a topic that is named, whose newest publication is `head`.
-    pub(crate) fn of_named(head: Sequence) -> Self {
-        if head == Sequence::START { Self::WithTheFirst } else { Self::No }
-    }
-}
-
-/// A gap of which the reader knows the start better than we do, if `from` is `None`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ReplayGap {
-    pub from: Option<Sequence>,
-    pub reason: GapReason,
 }
 
 impl Replay {

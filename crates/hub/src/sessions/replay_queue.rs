@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use model::RandomState;
+use model::{GapReason, RandomState, Sequence};
 
-use crate::sessions::replay::ReplayTopic;
 use crate::tables::index::TopicIndex;
+use crate::topics::topic::EpochIndex;
 
 /// Topics to be read afresh, in order. One that is added again counts where it was added last: what was before stays in
 /// the list, without meaning, until its turn comes.
@@ -97,4 +97,62 @@ impl FromIterator<ReplayTopic> for Todo {
         topics.into_iter().for_each(|topic| todo.push(topic));
         todo
     }
+}
+
+/// One topic to be read afresh.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ReplayTopic {
+    pub topic: TopicIndex,
+    /// Everything up to here was taken, or is not wanted.
+    pub after: Sequence,
+    /// Of what came after this, a reader that conflates is told the newest only.
+    pub conflates_after: Sequence,
+    /// A gap known beforehand, to be told first; it ends at `after`.
+    pub gap: Option<ReplayGap>,
+    /// Why publications after `after` would be missing, should history not reach back to it.
+    pub reason: GapReason,
+    pub announce: Announce,
+    /// Of which epoch the reader knows it to be.
+    pub epoch: EpochIndex,
+    /// Where it resumes: whether everything after its position follows. Told with the name.
+    pub recovered: Option<bool>,
+}
+
+impl ReplayTopic {
+    /// A topic that a session reads on from `after`, where nothing is to be told first but the end of `epoch`, if that ended.
+    pub(crate) fn going_on(topic: TopicIndex, after: Sequence, epoch: EpochIndex) -> Self {
+        Self {
+            topic,
+            after,
+            conflates_after: after,
+            gap: None,
+            reason: GapReason::Lagged,
+            announce: Announce::No,
+            epoch,
+            recovered: None,
+        }
+    }
+}
+
+/// Whether a session still has to be told a topic's name and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Announce {
+    No,
+    Yes,
+    /// Once there is something in it, and if patterns of the session select it then: it was named when it was empty.
+    WithTheFirst,
+}
+
+impl Announce {
+    /// Of a topic that is named, whose newest publication is `head`.
+    pub(crate) fn of_named(head: Sequence) -> Self {
+        if head == Sequence::START { Self::WithTheFirst } else { Self::No }
+    }
+}
+
+/// A gap of which the reader knows the start better than we do, if `from` is `None`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ReplayGap {
+    pub from: Option<Sequence>,
+    pub reason: GapReason,
 }

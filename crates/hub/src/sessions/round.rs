@@ -13,10 +13,10 @@ use smallvec::SmallVec;
 
 use crate::hub::Hub;
 use crate::sending::encoder::Encoder;
-use crate::sessions::catch_up::Lag;
 use crate::sessions::session::Session;
-use crate::sessions::throttle::Allowance;
-use crate::tables::index::{AudienceIndex, SessionIndex, TopicIndex};
+use crate::sessions::steps::Lag;
+use crate::sessions::throttle::{Allowance, Round, reaching};
+use crate::tables::index::{SessionIndex, TopicIndex};
 use crate::topics::conflation_keys::EntityIndex;
 use crate::topics::delivery::What;
 
@@ -26,37 +26,6 @@ const LOOKED_AT_MAX: u64 = 16_384;
 const FILTERED_MAX: u64 = 1_024;
 /// Deliveries that are told in a round, of the oldest of those that wait: 8 kB.
 const TOLD_MAX: usize = 1_024;
-
-/// What a session is told next, of its subscriptions of one priority.
-#[derive(Debug)]
-pub(crate) struct Round {
-    priority: i8,
-    /// Who read when it began and how far each could, and that no topic had another reader since: else it ends early.
-    audiences: SmallVec<[(AudienceIndex, u64); 2]>,
-    readers_changed: u64,
-    /// After it up to `through` all that is to be told is in `numbers`.
-    first: u64,
-    pub through: u64,
-    numbers: Vec<u64>,
-}
-
-impl Round {
-    /// What is still to be told to one who stands at `cursor`.
-    pub(crate) fn after(&self, cursor: u64) -> &[u64] {
-        &self.numbers[self.numbers.partition_point(|number| *number <= cursor)..]
-    }
-
-    fn is_of(&self, lags: &[Lag], readers_changed: u64) -> bool {
-        self.readers_changed == readers_changed
-            && lags.iter().all(|lag| lag.cursor >= self.first)
-            && reaching(lags, self.through).eq(self.audiences.iter().copied())
-    }
-}
-
-/// How far each may read in a round.
-fn reaching(lags: &[Lag], through: u64) -> impl Iterator<Item = (AudienceIndex, u64)> {
-    lags.iter().map(move |lag| (lag.audience, lag.bound.min(through)))
-}
 
 impl<E: Encoder> Hub<E> {
     /// The round that a session is in with its subscriptions of one priority, which stand at `lags`, if it is.

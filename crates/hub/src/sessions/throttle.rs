@@ -9,7 +9,8 @@ use std::time::Duration;
 use model::Rates;
 use smallvec::SmallVec;
 
-use crate::sessions::round::Round;
+use crate::sessions::steps::Lag;
+use crate::tables::index::AudienceIndex;
 
 /// What one session was sent, against what it may be.
 #[derive(Debug)]
@@ -138,4 +139,35 @@ mod tests {
         );
         assert_eq!(Throttle::new(Rates::default(), Duration::ZERO).map(|_| ()), None);
     }
+}
+
+/// What a session is told next, of its subscriptions of one priority.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) priority: i8,
+    /// Who read when it began and how far each could, and that no topic had another reader since: else it ends early.
+    pub(crate) audiences: SmallVec<[(AudienceIndex, u64); 2]>,
+    pub(crate) readers_changed: u64,
+    /// After it up to `through` all that is to be told is in `numbers`.
+    pub(crate) first: u64,
+    pub through: u64,
+    pub(crate) numbers: Vec<u64>,
+}
+
+impl Round {
+    /// What is still to be told to one who stands at `cursor`.
+    pub(crate) fn after(&self, cursor: u64) -> &[u64] {
+        &self.numbers[self.numbers.partition_point(|number| *number <= cursor)..]
+    }
+
+    pub(crate) fn is_of(&self, lags: &[Lag], readers_changed: u64) -> bool {
+        self.readers_changed == readers_changed
+            && lags.iter().all(|lag| lag.cursor >= self.first)
+            && reaching(lags, self.through).eq(self.audiences.iter().copied())
+    }
+}
+
+/// How far each may read in a round.
+pub(crate) fn reaching(lags: &[Lag], through: u64) -> impl Iterator<Item = (AudienceIndex, u64)> {
+    lags.iter().map(move |lag| (lag.audience, lag.bound.min(through)))
 }

@@ -3,8 +3,10 @@
 pub(crate) mod age;
 pub(crate) mod conflation_keys;
 pub(crate) mod delivery;
+pub(crate) mod find;
 pub(crate) mod history;
 pub(crate) mod name_walk;
+pub(crate) mod pace;
 pub(crate) mod pacing;
 pub(crate) mod recent;
 pub(crate) mod selector_tree;

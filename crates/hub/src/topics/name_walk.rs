@@ -3,10 +3,9 @@
 
 use model::{Selector, TopicName};
 
-use crate::hub::Hub;
-use crate::sending::encoder::Encoder;
 use crate::tables::index::TopicIndex;
 use crate::topics::selector_tree::SelectorTree;
+use crate::topics::topic::TopicTable;
 
 /// Several patterns, looked for in one pass over the names.
 #[derive(Debug)]
@@ -54,6 +53,52 @@ impl Walk {
         Self { patterns: Patterns::of(patterns), after: None, first, has_turned: false }
     }
 
+    /// Finds the next topics, as far as `steps` go; answers whether these are all.
+    pub(crate) fn find_next(
+        &mut self,
+        topics: &TopicTable,
+        steps: &mut usize,
+        found: &mut Vec<TopicIndex>,
+    ) -> bool {
+        loop {
+            if !self.find_in_part(topics, steps, found) {
+                return false;
+            }
+            if !self.turn() {
+                return true;
+            }
+        }
+    }
+
+    fn find_in_part(
+        &mut self,
+        topics: &TopicTable,
+        steps: &mut usize,
+        found: &mut Vec<TopicIndex>,
+    ) -> bool {
+        let seen = self.after.clone();
+        let from = seen.as_ref().map_or(self.start(), TopicName::as_str);
+        let mut last: Option<&TopicName> = None;
+        for (name, index) in topics.revealed_from(from) {
+            if !self.spans(name) {
+                break;
+            }
+            if seen.as_ref() == Some(name) {
+                continue;
+            }
+            if *steps == 0 {
+                self.after = last.cloned().or_else(|| seen.clone());
+                return false;
+            }
+            *steps -= 1;
+            if self.patterns.tree.selects(name.as_str()) {
+                found.push(index);
+            }
+            last = Some(name);
+        }
+        true
+    }
+
     /// Where a part of it begins of which nothing was looked at.
     fn start(&self) -> &str {
         let prefix = &*self.patterns.prefix;
@@ -76,63 +121,5 @@ impl Walk {
             (self.after, self.has_turned) = (None, true);
         }
         must_turn
-    }
-}
-
-impl<E: Encoder> Hub<E> {
-    /// Finds the next topics of a walk, as far as `steps` go; answers whether these are all.
-    pub(crate) fn find_next(
-        &self,
-        walk: &mut Walk,
-        steps: &mut usize,
-        found: &mut Vec<TopicIndex>,
-    ) -> bool {
-        loop {
-            if !self.find_in_part(walk, steps, found) {
-                return false;
-            }
-            if !walk.turn() {
-                return true;
-            }
-        }
-    }
-
-    fn find_in_part(
-        &self,
-        walk: &mut Walk,
-        steps: &mut usize,
-        found: &mut Vec<TopicIndex>,
-    ) -> bool {
-        let seen = walk.after.clone();
-        let from = seen.as_ref().map_or(walk.start(), TopicName::as_str);
-        let mut last: Option<&TopicName> = None;
-        for (name, index) in self.topics.revealed_from(from) {
-            if !walk.spans(name) {
-                break;
-            }
-            if seen.as_ref() == Some(name) {
-                continue;
-            }
-            if *steps == 0 {
-                walk.after = last.cloned().or_else(|| seen.clone());
-                return false;
-            }
-            *steps -= 1;
-            self.note_work(1);
-            if walk.patterns.tree.selects(name.as_str()) {
-                found.push(index);
-            }
-            last = Some(name);
-        }
-        true
-    }
-
-    /// The revealed topics that some patterns select, all at once.
-    pub(crate) fn revealed_by(&self, patterns: &[&Selector]) -> Vec<TopicIndex> {
-        let mut found = Vec::new();
-        if !patterns.is_empty() {
-            self.find_next(&mut Walk::of(patterns), &mut { usize::MAX }, &mut found);
-        }
-        found
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! The home's followers and the history's readers are not kept waiting: only this shard's readers are.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use model::{Moment, Publication, Sequence};
@@ -11,18 +10,8 @@ use crate::hub::Hub;
 use crate::sending::encoder::Encoder;
 use crate::sending::timers::Timer;
 use crate::tables::index::TopicIndex;
+use crate::topics::pace::WITHHELD_MAX;
 use crate::topics::topic::Topic;
-
-/// What a topic holds back.
-#[derive(Debug, Default)]
-pub(crate) struct Gate {
-    /// When it opens; it is open if `None`.
-    pub opens_at: Option<Duration>,
-    pub withheld: VecDeque<Publication>,
-}
-
-/// Publications that a gate holds; where there are more, it opens early.
-const WITHHELD_MAX: usize = 4_096;
 
 impl Topic {
     /// The newest sequence that arrived here, told to readers or not.

@@ -12,7 +12,7 @@ use crate::tables::index::{AudienceIndex, ShardIndex, SlotMap, TopicIndex};
 use crate::tables::places::{Places, SHORT_LIST};
 use crate::topics::conflation_keys::Entities;
 use crate::topics::history::History;
-use crate::topics::pacing::Gate;
+use crate::topics::pace::Gate;
 
 /// One topic as this shard knows it.
 #[derive(Debug)]
