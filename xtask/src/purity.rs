@@ -23,9 +23,13 @@ const OUTSIDE: [&str; 7] = [
 const ON_SHARDS: [&str; 8] =
     ["model", "protocol", "hub", "payload", "access", "backbone", "engine", "server"];
 const LOCKS: [&str; 3] = ["Mutex", "RwLock", "Condvar"];
-/// The main thread's own, the supervisor's, and the clock's where the wall clock goes back.
-const MAY_LOCK: [&str; 3] =
-    ["server/src/server.rs", "engine/src/supervisor.rs", "engine/src/clock.rs"];
+/// The main thread's own, the supervisor's, the clock's where the wall clock goes back, and that of the broker made up for tests.
+const MAY_LOCK: [&str; 4] = [
+    "server/src/server.rs",
+    "engine/src/supervisor.rs",
+    "engine/src/clock.rs",
+    "backbone/src/contract/stream.rs",
+];
 
 pub(crate) fn check(root: &Path) -> Faults {
     let mut faults = Vec::new();
