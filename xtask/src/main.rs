@@ -4,6 +4,7 @@ mod floors;
 mod licences;
 mod links;
 mod purity;
+mod structure;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -19,6 +20,7 @@ usage: cargo xtask TASK
   lint         clippy is content, warnings included
   floors       crates import only from floors below their own
   purity       no clock, socket, thread or unsafe code where there must be none
+  structure    no import circle of more than three files, no struct of more than 20 fields
   licences     dependencies are under licences that go with ours; lists doubled versions
   links        documents link only to what exists
 
@@ -33,7 +35,7 @@ fn main() -> ExitCode {
         let faults = cargo(&root(), &arguments);
         return if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let all = ["format", "floors", "purity", "links", "licences", "lint"];
+    let all = ["format", "floors", "purity", "structure", "links", "licences", "lint"];
     let tasks: &[&str] = match all.iter().position(|known| *known == task) {
         Some(at) => &all[at..=at],
         None if task == "check" => &all,
@@ -61,6 +63,7 @@ fn run(task: &str, root: &Path) -> Faults {
         ),
         "floors" => floors::check(root),
         "purity" => purity::check(root),
+        "structure" => structure::check(root),
         "licences" => licences::check(root),
         _ => links::check(root),
     }
