@@ -55,19 +55,24 @@ fn check_crate(name: &str, floor: u8, manifest: &str) -> Faults {
     };
     let mut faults = Vec::new();
     let narrow = NARROW.iter().find(|(narrow, _)| *narrow == name).map(|(_, allowed)| *allowed);
-    let dependencies = manifest.get("dependencies").and_then(toml::Value::as_table);
-    for used in dependencies.into_iter().flat_map(|table| table.keys()) {
+    let sections = ["dependencies", "build-dependencies", "dev-dependencies"];
+    for used in sections.map(|section| names_in(&manifest, section)).concat() {
         let Some(below) = floor_of(used) else { continue };
         if below >= floor {
             faults.push(format!(
                 "{name} (floor {floor}) imports {used} (floor {below}); move the code, or pass a \
                  value instead"
             ));
-        } else if narrow.is_some_and(|allowed| !allowed.contains(&used.as_str())) {
+        } else if narrow.is_some_and(|allowed| !allowed.contains(&used)) {
             faults.push(format!("{name} imports {used}; it may import only {narrow:?}"));
         }
     }
     faults
+}
+
+fn names_in<'m>(manifest: &'m toml::Table, section: &str) -> Vec<&'m str> {
+    let table = manifest.get(section).and_then(toml::Value::as_table);
+    table.into_iter().flat_map(|table| table.keys()).map(String::as_str).collect()
 }
 
 fn floor_of(name: &str) -> Option<u8> {
@@ -85,5 +90,6 @@ mod tests {
         assert_eq!(check_crate("hub", 1, &uses("protocol")).len(), 1);
         assert_eq!(check_crate("client", 2, &uses("hub")).len(), 1);
         assert_eq!(check_crate("model", 0, &uses("engine")).len(), 1);
+        assert_eq!(check_crate("hub", 1, "[dev-dependencies]\nserver = \"1\"\n").len(), 1);
     }
 }

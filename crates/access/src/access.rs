@@ -1,10 +1,9 @@
 //! Who may do what: tokens, anonymous peers, origins of pages.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use model::{
-    Anonymous, Code, Limits, Principal, RandomState, Rates, Refusal, SESSIONS_TOPIC, Selector,
+    Anonymous, Code, HashMap, Limits, Principal, Rates, Refusal, SESSIONS_TOPIC, Selector,
 };
 
 use crate::addresses::Addresses;
@@ -34,7 +33,7 @@ pub struct AccessConfig {
 #[derive(Debug)]
 pub struct Access {
     anonymous: Option<Arc<Principal>>,
-    tokens: HashMap<String, Arc<Principal>, RandomState>,
+    tokens: HashMap<String, Arc<Principal>>,
     origins: Vec<String>,
     /// Names that the server goes by, besides those that cannot be anybody else's.
     hosts: Vec<String>,

@@ -334,7 +334,7 @@ mod tests {
     fn neighbours_are_told_apart() {
         let known = addresses(&[], &Limits::default());
         let network = |number: u32| known.of_peer(IpAddr::from(number.to_be_bytes()));
-        let all: std::collections::HashSet<_> = (0..50_000)
+        let all: model::HashSet<_> = (0..50_000)
             .map(|at| network(0x0A00_0000 + at).expect("counted"))
             .map(|network| (network.bucket, network.fingerprint))
             .collect();

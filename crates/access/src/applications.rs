@@ -1,10 +1,9 @@
 //! Applications and their keys: who may attach devices, and who may ask them.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use model::{Code, RandomState, Refusal, split_authorization};
+use model::{Code, HashMap, Refusal, split_authorization};
 use sha2::{Digest, Sha256};
 
 use crate::once::{GOOD_SECONDS, UsedOnce, is_fresh};
@@ -79,9 +78,9 @@ pub struct Proofs<'a> {
 #[derive(Debug, Default)]
 pub struct Applications {
     all: Vec<ApplicationConfig>,
-    by_id: HashMap<String, ApplicationIndex, RandomState>,
+    by_id: HashMap<String, ApplicationIndex>,
     /// By the hash of the key: finding one takes the same time whatever was guessed.
-    by_key: HashMap<[u8; 32], (ApplicationIndex, usize), RandomState>,
+    by_key: HashMap<[u8; 32], (ApplicationIndex, usize)>,
 }
 
 fn hash(text: &str) -> [u8; 32] {

@@ -95,6 +95,7 @@ impl<T> MailSender<T> {
     }
 
     /// Whether a message would find room now.
+    #[must_use]
     pub fn has_room(&self) -> bool {
         !self.0.queue.is_full()
     }
@@ -108,6 +109,7 @@ impl<T> MailReceiver<T> {
 
     /// Says that the receiver is about to wait. Answers false if there is mail, so that it must
     /// not wait.
+    #[must_use = "mail may be there already"]
     pub fn prepare_to_sleep(&mut self) -> bool {
         self.0.is_asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -1,11 +1,11 @@
 //! The hub itself: its parts, its sessions, and what an operator may ask it.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use model::{
-    Conflation, Event, Limits, Moment, PolicyRule, Position, Publication, RandomState, Rates,
+    Conflation, Event, HashMap, HashSet, Limits, Moment, PolicyRule, Position, Publication, Rates,
     Refusal, Selector, Sequence, SubscribeOptions, SubscribedTopic, TopicName, TopicPolicy,
 };
 
@@ -83,20 +83,20 @@ pub struct Hub<E: Encoder> {
     /// Audiences of this shard by their patterns.
     pub(crate) patterns: SelectorTree<AudienceIndex>,
     /// What this shard asked other shards to tell of.
-    pub(crate) interests: HashMap<Selector, Interest, RandomState>,
+    pub(crate) interests: HashMap<Selector, Interest>,
     /// What other shards asked this one to tell of.
     pub(crate) remote_interests: SelectorTree<ShardIndex>,
     /// Sessions that wait for their audience's topics.
-    pub(crate) joins: HashMap<AudienceIndex, Joins, RandomState>,
+    pub(crate) joins: HashMap<AudienceIndex, Joins>,
     /// Audiences that do not read all topics yet that their patterns select.
-    pub(crate) attaching: HashMap<AudienceIndex, Attaching, RandomState>,
+    pub(crate) attaching: HashMap<AudienceIndex, Attaching>,
     /// Audiences that are closed and stand among the readers of topics still.
-    pub(crate) detaching: HashMap<AudienceIndex, Walk, RandomState>,
+    pub(crate) detaching: HashMap<AudienceIndex, Walk>,
     /// Other shards that are being told of the topics at home here that a pattern of theirs selects.
-    pub(crate) introducing: HashMap<(ShardIndex, Selector), Introducing, RandomState>,
+    pub(crate) introducing: HashMap<(ShardIndex, Selector), Introducing>,
     pub(crate) operations: PendingOperations,
     /// Shards that asked for topics at home here before those were live.
-    pub(crate) askers: HashMap<TopicIndex, Vec<(ShardIndex, u64)>, RandomState>,
+    pub(crate) askers: HashMap<TopicIndex, Vec<(ShardIndex, u64)>>,
     pub(crate) lapped: Vec<Lapped>,
     /// How many `Follow` and `FollowSelector` were sent.
     pub(crate) follows: u64,
@@ -104,10 +104,10 @@ pub struct Hub<E: Encoder> {
     pub(crate) heard: Vec<u64>,
     pub(crate) flush: Flush,
     /// What audiences with deltas were told last.
-    pub(crate) bases: HashMap<AudienceIndex, Bases, RandomState>,
+    pub(crate) bases: HashMap<AudienceIndex, Bases>,
     pub(crate) timers: Timers,
     /// Sessions that take nothing now: their connections are full, or they were sent all they may be.
-    pub(crate) stalled: HashSet<SessionIndex, RandomState>,
+    pub(crate) stalled: HashSet<SessionIndex>,
     /// When the last turn was.
     pub(crate) now: Moment,
     pub(crate) mail: VecDeque<(ShardIndex, HubMail)>,

@@ -38,6 +38,13 @@ impl BuildHasher for RandomState {
     }
 }
 
+/// A table whose order a simulation can replay. The standard library's own cannot be used in the pure crates
+/// (`clippy.toml` of each).
+pub type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+
+/// The same of keys alone.
+pub type HashSet<K> = std::collections::HashSet<K, RandomState>;
+
 /// While it lives, the tables that its thread makes are seeded from one number. For simulations only.
 #[derive(Debug)]
 pub struct SeededHashing {

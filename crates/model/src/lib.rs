@@ -36,7 +36,7 @@ pub use device_name::{
 };
 pub use event::{Event, Gap, GapReason, Subscribed, SubscribedTopic};
 pub use features::Features;
-pub use hashing::{RandomState, SeededHashing};
+pub use hashing::{HashMap, HashSet, RandomState, SeededHashing};
 pub use history::{HistoryPage, HistoryQuery, HistoryStart};
 pub use limits::Limits;
 pub use moment::Moment;

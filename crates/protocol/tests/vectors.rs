@@ -1,11 +1,10 @@
 //! Runs the vectors of docs/protocol.md in both directions, and holds its tables against the code.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use model::{
-    AckLevel, Code, Command, CommandId, DeltaKind, Draft, Epoch, Event, GapReason, Limits, Moment,
-    Payload, PayloadKind, Publication, Publish, Refusal, Sequence, TopicName,
+    AckLevel, Code, Command, CommandId, DeltaKind, Draft, Epoch, Event, GapReason, HashMap, Limits,
+    Moment, Payload, PayloadKind, Publication, Publish, Refusal, Sequence, TopicName,
 };
 use tidegate_protocol::native::{DeltaRef, SequenceRef, ServerRecord, TopicRef, binary, json};
 
@@ -85,7 +84,7 @@ fn json_publications_are_read_and_written_byte_for_byte() {
 
 /// `key=value` words of a vector; the last value may hold spaces.
 fn words(line: &str) -> HashMap<&str, String> {
-    let mut found: HashMap<&str, String> = HashMap::new();
+    let mut found: HashMap<&str, String> = HashMap::default();
     let mut key = "";
     for word in line.split(' ') {
         match word.split_once('=') {

@@ -21,6 +21,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Answers whether the audience is done, or gone.
+    #[must_use = "it may not be done"]
     pub(crate) fn go_on_attaching(&mut self, audience: AudienceIndex, steps: &mut usize) -> bool {
         let Some(mut attaching) = self.attaching.remove(&audience) else { return true };
         let mut found = Vec::new();
@@ -59,6 +60,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Answers whether the audience is done.
+    #[must_use = "it may not be done"]
     pub(crate) fn go_on_detaching(&mut self, audience: AudienceIndex, steps: &mut usize) -> bool {
         let Some(mut walk) = self.detaching.remove(&audience) else { return true };
         let mut found = Vec::new();

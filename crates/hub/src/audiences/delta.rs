@@ -4,11 +4,10 @@
 //! delivery. A member in step since before that delivery has it for sure and is sent the delta; one that
 //! stepped in later is sent the whole value, once.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use model::planted::{Fault, is_planted};
-use model::{DeltaKind, Publication, RandomState, Sequence};
+use model::{DeltaKind, HashMap, Publication, Sequence};
 
 use crate::tables::index::TopicIndex;
 
@@ -28,7 +27,7 @@ pub struct Delta {
 /// What the batches of one audience told last.
 #[derive(Debug, Default)]
 pub(crate) struct Bases {
-    by_topic: HashMap<TopicIndex, Base, RandomState>,
+    by_topic: HashMap<TopicIndex, Base>,
 }
 
 #[derive(Debug)]
@@ -63,7 +62,7 @@ type MadeOf = (TopicIndex, Sequence, Sequence, DeltaKind);
 #[derive(Debug, Default)]
 pub(crate) struct MadeDeltas {
     /// `None` where it is not worth it.
-    made: HashMap<MadeOf, Option<Arc<Delta>>, RandomState>,
+    made: HashMap<MadeOf, Option<Arc<Delta>>>,
 }
 
 impl MadeDeltas {

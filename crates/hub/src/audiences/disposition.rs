@@ -1,10 +1,10 @@
 //! What becomes of each delivery of a batch, decided once for a whole audience: told as it is, told as
 //! a delta, replaced by a newer one in the same batch, or not accepted by the filter.
 
-use std::collections::HashSet;
+use model::HashSet;
 
 use model::planted::{Fault, is_planted};
-use model::{Conflation, DeltaKind, Publication, RandomState};
+use model::{Conflation, DeltaKind, Publication};
 
 use crate::audiences::job::Verdict;
 use crate::hub::Hub;
@@ -25,7 +25,7 @@ impl<E: Encoder> Hub<E> {
     /// Judges the deliveries of a batch, and notes what the audience will have been told.
     pub(crate) fn judge(&mut self, audience: AudienceIndex, cut: &[u64]) -> Judged {
         let mut judged = Judged { verdicts: vec![Verdict::Tell; cut.len()], deltas_since: 0 };
-        let mut newer: HashSet<(TopicIndex, EntityIndex), RandomState> = HashSet::default();
+        let mut newer: HashSet<(TopicIndex, EntityIndex)> = HashSet::default();
         // From the newest on, so that it is known what replaces what. What the filter does not accept
         // replaces nothing.
         for (at, &number) in cut.iter().enumerate().rev() {

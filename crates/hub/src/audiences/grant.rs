@@ -1,10 +1,10 @@
 //! Answering a `subscribe`: from where each of its topics is read. Topics that patterns select are looked at in pieces, a
 //! piece in each turn; the answer comes when all were, and nothing of them is told before.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use model::{
-    AckLevel, Event, GapReason, Position, Resume, Selector, Sequence, Start, Subscribed,
+    AckLevel, Event, GapReason, HashSet, Position, Resume, Selector, Sequence, Start, Subscribed,
     SubscribedTopic,
 };
 

@@ -1,10 +1,9 @@
 //! What an audience has to get: deliveries gathered, a batch being sent, or a rest until the next may be cut.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::RandomState;
+use model::HashSet;
 
 use crate::audiences::delta::Delta;
 use crate::sending::batch::{Mark, Taken};
@@ -47,7 +46,7 @@ pub(crate) struct Work {
     /// The next batch is cut then, not earlier: the audience has an interval.
     pub rests_until: Option<Duration>,
     /// Sessions that step in once the next batch is cut.
-    pub joiners: HashSet<SessionIndex, RandomState>,
+    pub joiners: HashSet<SessionIndex>,
 }
 
 /// A batch as bytes, and what each member that takes all of it gets.

@@ -1,10 +1,8 @@
 //! Sessions on their way into an audience: who waits, what each asked for, and how far that was granted.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
-use model::{
-    CommandId, Position, RandomState, Selector, Sequence, Start, SubscribedTopic, TopicName,
-};
+use model::{CommandId, HashSet, Position, Selector, Sequence, Start, SubscribedTopic, TopicName};
 
 use crate::sessions::replay::{AheadIn, InOrder};
 use crate::sessions::replay_queue::{ReplayTopic, Todo};
@@ -53,7 +51,7 @@ pub(crate) struct Grant {
     /// Topics that it names, in order, which are not among `added` yet.
     pub(crate) named: VecDeque<(TopicName, ReplayTopic)>,
     /// All topics that it names.
-    pub(crate) names: HashSet<TopicIndex, RandomState>,
+    pub(crate) names: HashSet<TopicIndex>,
     /// How these are told.
     pub(crate) told: Vec<SubscribedTopic>,
     /// What is to be read afresh.

@@ -1,8 +1,6 @@
 //! How subscriptions are read: each different manner is kept once, however many audiences have it.
 
-use std::collections::HashMap;
-
-use model::{Conflation, DeltaKind, RandomState, SubscribeOptions};
+use model::{Conflation, DeltaKind, HashMap, SubscribeOptions};
 
 use crate::sending::encoder::{EncodingIndex, Progress};
 use crate::tables::index::{SessionIndex, Slots};
@@ -51,7 +49,7 @@ impl<F> Known<F> {
 #[derive(Debug)]
 pub(crate) struct OptionsTable<F> {
     slots: Slots<Known<F>>,
-    by_manner: HashMap<Manner, OptionsIndex, RandomState>,
+    by_manner: HashMap<Manner, OptionsIndex>,
 }
 
 impl<F> Default for OptionsTable<F> {

@@ -4,12 +4,11 @@
 //! agree at the levels at which both have names; so those of one shape are put into a table by these levels,
 //! and those of the other are looked up in it. Few shapes are used at a time, however many selectors.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use hashbrown::HashTable;
-use model::{RandomState, Selector};
+use model::{HashMap, RandomState, Selector};
 use smallvec::SmallVec;
 
 /// One letter for each level.
@@ -29,7 +28,7 @@ pub(crate) struct Overlaps<'a> {
     hasher: RandomState,
     shapes: Vec<(Shape, Vec<Levels<'a>>)>,
     /// By a shape to be looked up, a table for each of these shapes that may overlap with it.
-    tables: HashMap<Shape, Vec<Table>, RandomState>,
+    tables: HashMap<Shape, Vec<Table>>,
     /// How many selectors were looked at.
     steps: usize,
     steps_max: usize,
@@ -57,7 +56,7 @@ impl<'a> Overlaps<'a> {
     /// Selectors about which at most `steps_max` steps may be taken.
     pub(crate) fn with(selectors: &'a [Selector], steps_max: usize) -> Self {
         let mut shapes: Vec<(Shape, Vec<Levels<'a>>)> = Vec::new();
-        let mut known: HashMap<Shape, usize, RandomState> = HashMap::default();
+        let mut known: HashMap<Shape, usize> = HashMap::default();
         if selectors.len() > FEW {
             for selector in selectors {
                 let (shape, levels) = shape_of(selector);

@@ -1,11 +1,11 @@
 //! Subscribing and unsubscribing: which audience a session is in, and where it starts to read.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use model::planted::{Fault, is_planted};
 use model::{
-    Code, CommandId, Event, RandomState, Refusal, Selector, Sequence, Subscribe, SubscribeOptions,
-    Subscribed, Unsubscribe,
+    Code, CommandId, Event, HashMap, HashSet, Refusal, Selector, Sequence, Subscribe,
+    SubscribeOptions, Subscribed, Unsubscribe,
 };
 
 use crate::audiences::audience::AudienceKey;
@@ -79,7 +79,7 @@ impl<E: Encoder> Hub<E> {
         session: SessionIndex,
         unwanted: &Unsubscribe,
     ) -> Result<(), Refusal> {
-        let mut gone: HashSet<&Selector, RandomState> = unwanted.selectors.iter().collect();
+        let mut gone: HashSet<&Selector> = unwanted.selectors.iter().collect();
         self.note_work(unwanted.selectors.len());
         let touched = self.audiences_with(session, &mut gone);
         if let Some(strange) = unwanted.selectors.iter().find(|it| gone.contains(it)) {
@@ -89,7 +89,7 @@ impl<E: Encoder> Hub<E> {
             );
             return Err(Refusal::new(Code::NotSubscribed, text));
         }
-        let gone: HashSet<&Selector, RandomState> = unwanted.selectors.iter().collect();
+        let gone: HashSet<&Selector> = unwanted.selectors.iter().collect();
         // The last first: so the others keep their places among the memberships.
         for audience in touched.into_iter().rev() {
             let options = self.options_of(audience).clone();
@@ -172,7 +172,7 @@ impl<E: Encoder> Hub<E> {
     fn audiences_with(
         &self,
         session: SessionIndex,
-        selectors: &mut HashSet<&Selector, RandomState>,
+        selectors: &mut HashSet<&Selector>,
     ) -> Vec<AudienceIndex> {
         let mut found = Vec::new();
         for membership in &self.sessions.at(session).memberships {
@@ -307,7 +307,7 @@ impl<E: Encoder> Hub<E> {
 
     /// At which delivery a session stands in each topic of what it leaves. Patterns are looked for in one pass over the names,
     /// as `check_merge` does that bounds it, not in one for each: a session may have thousands at different places.
-    fn places_in(&self, packed: &[(&Luggage, u64)]) -> HashMap<TopicIndex, u64, RandomState> {
+    fn places_in(&self, packed: &[(&Luggage, u64)]) -> HashMap<TopicIndex, u64> {
         let mut stood_at = HashMap::default();
         let (mut patterns, mut tree) = (Vec::new(), SelectorTree::default());
         for (one, cursor) in packed {
@@ -336,12 +336,9 @@ impl<E: Encoder> Hub<E> {
 
     /// The newest sequence of each topic among the deliveries up to the one that is named for it, where that is
     /// known.
-    fn sequences_at(
-        &self,
-        deliveries: &HashMap<TopicIndex, u64, RandomState>,
-    ) -> HashMap<TopicIndex, Sequence, RandomState> {
-        let mut found: HashMap<TopicIndex, Sequence, RandomState> = HashMap::default();
-        let mut sought: HashMap<TopicIndex, u64, RandomState> = HashMap::default();
+    fn sequences_at(&self, deliveries: &HashMap<TopicIndex, u64>) -> HashMap<TopicIndex, Sequence> {
+        let mut found: HashMap<TopicIndex, Sequence> = HashMap::default();
+        let mut sought: HashMap<TopicIndex, u64> = HashMap::default();
         for (&index, &delivery) in deliveries {
             let topic = self.topics.at(index);
             if topic.newest_delivery <= delivery {
@@ -495,7 +492,7 @@ impl<E: Encoder> Hub<E> {
 }
 
 /// The topic that a delivery is of: the one that is sought in its place, if that is what is planted.
-fn topic_sought(sought: &HashMap<TopicIndex, u64, RandomState>, topic: TopicIndex) -> TopicIndex {
+fn topic_sought(sought: &HashMap<TopicIndex, u64>, topic: TopicIndex) -> TopicIndex {
     let is_it = |known: &&TopicIndex| known.of_place() == topic.of_place();
     match is_planted(Fault::PlaceInAnEarlierTopic) {
         true => sought.keys().find(is_it).copied().unwrap_or(topic),

@@ -1,8 +1,8 @@
 //! What is known of a change of epochs.
 
-use std::collections::HashMap;
+use model::HashMap;
 
-use model::{Position, RandomState, Sequence, TopicName};
+use model::{Position, Sequence, TopicName};
 
 use crate::tables::connections::ConnectionId;
 use crate::tables::index::TopicIndex;
@@ -32,7 +32,7 @@ pub(crate) struct Renewal {
     /// How often a topic here changed over.
     pub(crate) count: u64,
     /// Of topics that are followed here: the epoch before the present one, and the last sequence that was given in it.
-    pub(crate) ended: HashMap<TopicIndex, (EpochIndex, Sequence), RandomState>,
+    pub(crate) ended: HashMap<TopicIndex, (EpochIndex, Sequence)>,
 }
 
 impl Renewal {

@@ -1,11 +1,13 @@
 //! Several shards of requests, with mail that is delivered in any order between pairs of shards, and what must hold of any history
 //! of them. The property test draws the steps, the fuzzer finds them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Limits, Payload, PayloadKind, Recipients, Request, Respond, Selector, TopicName};
+use model::{
+    HashMap, Limits, Payload, PayloadKind, Recipients, Request, Respond, Selector, TopicName,
+};
 
 use super::*;
 
@@ -45,7 +47,7 @@ impl Node {
             mail: (0..SHARDS * SHARDS).map(|_| VecDeque::new()).collect(),
             now: Duration::ZERO,
             asked: Vec::new(),
-            askers: HashMap::new(),
+            askers: HashMap::default(),
             answers: Vec::new(),
             outcomes: Vec::new(),
             registered: 0,

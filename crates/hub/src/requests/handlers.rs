@@ -1,10 +1,9 @@
 //! Who handles which requests, on all shards.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use model::{RandomState, Selector, TopicName};
+use model::{HashMap, Selector, TopicName};
 use slab::Slab;
 
 use crate::tables::connections::ShardConnection;
@@ -31,7 +30,7 @@ pub(super) struct Handlers {
     all: Slab<Registration>,
     tree: SelectorTree<u32>,
     /// Those of each connection.
-    of_connection: HashMap<ShardConnection, HashMap<Selector, u32, RandomState>, RandomState>,
+    of_connection: HashMap<ShardConnection, HashMap<Selector, u32>>,
     /// Grows with each request, so that equal handlers take turns.
     turn: usize,
 }

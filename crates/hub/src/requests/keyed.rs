@@ -1,11 +1,11 @@
 //! Requests with a key, at the key's home: one that comes again has the first one's outcome.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::planted::{Fault, is_planted};
-use model::{RandomState, TopicName};
+use model::{HashMap, TopicName};
 
 use super::mail::Outcome;
 use super::ticket::Ticket;
@@ -17,7 +17,7 @@ pub(super) type KeyName = (Arc<str>, TopicName, Arc<str>);
 #[derive(Clone, Debug)]
 pub(super) enum Keyed {
     /// The request is under way; these wait for its outcome.
-    UnderWay(HashMap<Ticket, Duration, RandomState>),
+    UnderWay(HashMap<Ticket, Duration>),
     /// It had this outcome.
     Done(Outcome),
 }
@@ -25,7 +25,7 @@ pub(super) enum Keyed {
 /// The keys that are remembered.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    known: HashMap<KeyName, Keyed, RandomState>,
+    known: HashMap<KeyName, Keyed>,
     /// Those who wait, by when they wait no more.
     waiting: BTreeMap<(Duration, Ticket), KeyName>,
     /// Those that are done, the oldest first, and when they were.

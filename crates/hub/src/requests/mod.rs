@@ -15,13 +15,13 @@ mod search;
 mod searching;
 mod ticket;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::planted::{Fault, is_planted};
 use model::{
-    Asked, Capacity, Code, Limits, RandomState, Refusal, Request, Respond, Selector, Unanswered,
+    Asked, Capacity, Code, HashMap, Limits, Refusal, Request, Respond, Selector, Unanswered,
 };
 
 use self::handlers::Handlers;
@@ -82,14 +82,14 @@ pub struct Requests<A> {
     limits: Limits,
     handlers: Handlers,
     /// The `handle`s of which some shards are yet to know, by number.
-    registering: HashMap<u64, Registering, RandomState>,
+    registering: HashMap<u64, Registering>,
     /// How many `handle`s there were.
     registered: u64,
     /// What each session takes that handles something.
-    capacities: HashMap<ConnectionId, Capacity, RandomState>,
+    capacities: HashMap<ConnectionId, Capacity>,
     /// How many devices each session has that has some.
-    devices: HashMap<ConnectionId, usize, RandomState>,
-    pending: HashMap<u64, Pending<A>, RandomState>,
+    devices: HashMap<ConnectionId, usize>,
+    pending: HashMap<u64, Pending<A>>,
     /// How many requests there were.
     begun: u64,
     open: OpenRequests,

@@ -1,11 +1,10 @@
 //! Requests that are with sessions and devices of this shard.
 
-use std::collections::HashMap;
+use model::HashMap;
 use std::time::Duration;
 
 use super::ticket::Ticket;
 use crate::tables::connections::ConnectionId;
-use model::RandomState;
 
 /// A request that somebody here has, and has not answered yet.
 #[derive(Clone, Copy, Debug)]
@@ -20,11 +19,11 @@ pub(super) struct Open {
 /// The open requests of a shard.
 #[derive(Debug, Default)]
 pub(super) struct OpenRequests {
-    all: HashMap<u64, Open, RandomState>,
+    all: HashMap<u64, Open>,
     /// How many there were: the number of the newest. A JavaScript number holds 2^53 of them.
     inserted: u64,
     /// The numbers of those that each connection has.
-    of_link: HashMap<ConnectionId, Vec<u64>, RandomState>,
+    of_link: HashMap<ConnectionId, Vec<u64>>,
 }
 
 impl OpenRequests {

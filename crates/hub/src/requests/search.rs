@@ -1,10 +1,10 @@
 //! Finding who is to answer a request. Where many handle it and few are accepted, or all are asked, that goes on over
 //! several turns.
 
-use std::collections::HashSet;
+use model::HashSet;
 use std::fmt;
 
-use model::{RandomState, Recipients};
+use model::Recipients;
 
 use super::handlers::Registration;
 use super::handlers::Walk;
@@ -45,7 +45,7 @@ pub(super) struct Search {
     /// Who was found, if one of them is to answer.
     pub found: Vec<Registration>,
     /// Who was asked, if all are.
-    pub asked: HashSet<ShardConnection, RandomState>,
+    pub asked: HashSet<ShardConnection>,
 }
 
 impl fmt::Debug for Search {

@@ -1,6 +1,6 @@
 //! Looking for who is to answer: so many handlers in each turn, for all requests together.
 
-use std::collections::HashSet;
+use model::HashSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
 

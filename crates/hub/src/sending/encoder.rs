@@ -140,6 +140,7 @@ pub trait Encoder: Payloads {
 
 /// What became of bytes handed to a session's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a connection may take less than it is given"]
 pub enum Sent {
     /// So many were taken. Fewer than given: no room until the hub hears `handle_writable`.
     Taken(usize),

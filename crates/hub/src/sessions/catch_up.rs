@@ -3,14 +3,12 @@
 //! Nothing is changed while the bytes are gathered. Marks tell what each message means for the
 //! session; `settle_catch_up` applies those whose message was begun to be sent.
 
+use model::HashMap;
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::time::Duration;
 
 use model::planted::{Fault, is_planted};
-use model::{
-    Conflation, Event, Gap, GapReason, Publication, RandomState, Sequence, SubscribedTopic,
-};
+use model::{Conflation, Event, Gap, GapReason, Publication, Sequence, SubscribedTopic};
 use smallvec::SmallVec;
 
 use crate::hub::Hub;
@@ -352,7 +350,7 @@ impl<E: Encoder> Hub<E> {
         &self,
         lags: &[Lag],
         walk: impl Iterator<Item = u64>,
-    ) -> HashMap<(TopicIndex, EntityIndex), u64, RandomState> {
+    ) -> HashMap<(TopicIndex, EntityIndex), u64> {
         let mut newest = HashMap::default();
         if !lags.iter().any(|lag| self.has_filter(lag.audience)) {
             return newest;

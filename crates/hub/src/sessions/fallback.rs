@@ -2,10 +2,9 @@
 //! topic's policy says. Those of patterns are looked for in pieces, a piece in each turn.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
 
 use model::planted::{Fault, is_planted};
-use model::{Code, Conflation, GapReason, Lagged, RandomState, Refusal, Selector};
+use model::{Code, Conflation, GapReason, HashSet, Lagged, Refusal, Selector};
 
 use crate::hub::Hub;
 use crate::operations::Operation;
@@ -190,7 +189,7 @@ impl<E: Encoder> Hub<E> {
             return None;
         }
         let (mut waiting, mut bytes) = (Vec::new(), 0);
-        let mut known: HashSet<TopicIndex, RandomState> = HashSet::default();
+        let mut known: HashSet<TopicIndex> = HashSet::default();
         for number in first + 1..=last {
             self.note_work(1);
             let delivery = self.deliveries.get(number)?;

@@ -3,9 +3,9 @@
 //! It exists only while it lasts. When every topic in it was read up to its head, the session goes
 //! on with the shard's recent deliveries, in which `done` tells what it has already.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
-use model::{RandomState, Sequence, Start, TopicName};
+use model::{HashMap, Sequence, Start, TopicName};
 
 use crate::sending::encoder::Progress;
 use crate::sessions::fetched::Page;
@@ -25,7 +25,7 @@ pub(crate) struct Replay {
     /// How many of `todo`, from the front, are finished and wait for `drop_finished`.
     finished: usize,
     /// Topics that were read, and up to where.
-    pub done: HashMap<TopicIndex, Sequence, RandomState>,
+    pub done: HashMap<TopicIndex, Sequence>,
     /// What is delivered up to this may be in `done`: the newest when the last topic was read, or when this shard had caught up
     /// with one that the session was ahead in.
     pub done_at: u64,

@@ -1,8 +1,8 @@
 //! The topics that a session is yet to read afresh, in order; each is found without a search, however many.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
-use model::{GapReason, RandomState, Sequence};
+use model::{GapReason, HashMap, Sequence};
 
 use crate::tables::index::TopicIndex;
 use crate::topics::topic::EpochIndex;
@@ -15,7 +15,7 @@ pub(crate) struct Todo {
     /// How many were taken from the front so far.
     taken: u64,
     /// Of each topic, the entry that counts: its index in the list and what was taken before.
-    places: HashMap<TopicIndex, u64, RandomState>,
+    places: HashMap<TopicIndex, u64>,
 }
 
 impl Todo {

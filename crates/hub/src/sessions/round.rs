@@ -6,9 +6,7 @@
 //! round begins, and what comes meanwhile is the next round's. Within a topic the order stays that of the publications. Topics
 //! that are about one thing each have their turns without, see `take_turns`.
 
-use std::collections::HashSet;
-
-use model::{Conflation, RandomState};
+use model::{Conflation, HashSet};
 use smallvec::SmallVec;
 
 use crate::hub::Hub;
@@ -77,7 +75,7 @@ impl<E: Encoder> Hub<E> {
             return None;
         }
         let (mut numbers, mut bytes, mut count) = (Vec::new(), 0, 0);
-        let mut newer: HashSet<(TopicIndex, EntityIndex), RandomState> = HashSet::default();
+        let mut newer: HashSet<(TopicIndex, EntityIndex)> = HashSet::default();
         for number in (first + 1..=through).rev() {
             self.note_work(1);
             let Some(delivery) = self.deliveries.get(number) else { continue };

@@ -1,9 +1,9 @@
 //! A reader: its audiences, its cursors, and the bytes that its connection still has to take.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use model::{Publication, RandomState, TopicName};
+use model::{HashMap, Publication, TopicName};
 use smallvec::SmallVec;
 
 use crate::audiences::delta::Delta;
@@ -181,7 +181,7 @@ impl Session {
 pub(crate) struct SessionTable {
     slots: SlotMap<Session>,
     /// What bounds how much a session is sent, by its connection: most have none.
-    throttles: HashMap<ConnectionId, Throttle, RandomState>,
+    throttles: HashMap<ConnectionId, Throttle>,
 }
 
 impl SessionTable {

@@ -1,8 +1,6 @@
 //! The steps in which a session catches up, and how far it may go in one turn.
 
-use std::collections::{HashMap, HashSet};
-
-use model::{RandomState, Sequence};
+use model::{HashMap, HashSet, Sequence};
 
 use crate::sending::batch::Builder;
 use crate::sending::encoder::Encoder;
@@ -73,9 +71,9 @@ impl Budget {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     /// Topics read afresh in this very go: their recent deliveries are told already.
-    pub replayed: HashSet<TopicIndex, RandomState>,
+    pub replayed: HashSet<TopicIndex>,
     /// Where there are filters: the newest accepted delivery about each thing.
-    pub accepted: HashMap<(TopicIndex, EntityIndex), u64, RandomState>,
+    pub accepted: HashMap<(TopicIndex, EntityIndex), u64>,
     /// Whether it is a round, in which nothing is left out any more.
     pub is_round: bool,
 }

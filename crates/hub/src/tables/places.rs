@@ -1,16 +1,15 @@
 //! Lists of distinct values in which one is found without a search, however long they grow.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
-use model::RandomState;
+use model::HashMap;
 use smallvec::{Array, SmallVec};
 
 /// Where each value of a long list stands. A short list has none: it is searched.
 #[derive(Debug)]
 pub(crate) struct Places<V>(Option<Box<Table<V>>>);
 
-type Table<V> = HashMap<V, u32, RandomState>;
+type Table<V> = HashMap<V, u32>;
 
 impl<V> Default for Places<V> {
     fn default() -> Self {

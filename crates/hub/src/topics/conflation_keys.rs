@@ -1,8 +1,6 @@
 //! What the publications of a topic with a conflation key are about.
 
-use std::collections::HashMap;
-
-use model::RandomState;
+use model::HashMap;
 
 /// Which entity of its topic a publication is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,7 +14,7 @@ impl EntityIndex {
 /// The entities of one topic, each with the newest delivery about it.
 #[derive(Debug, Default)]
 pub(crate) struct Entities {
-    by_key: HashMap<Box<str>, EntityIndex, RandomState>,
+    by_key: HashMap<Box<str>, EntityIndex>,
     newest: Vec<u64>,
 }
 

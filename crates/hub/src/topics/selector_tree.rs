@@ -1,10 +1,9 @@
 //! Finds the selectors that select a topic, by walking the topic's levels once.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::ControlFlow;
 
-use model::{RandomState, Selector};
+use model::{HashMap, Selector};
 use smallvec::SmallVec;
 
 use crate::tables::places::SmallSet;
@@ -17,7 +16,7 @@ pub struct SelectorTree<V> {
 
 #[derive(Debug)]
 struct Node<V> {
-    children: HashMap<Box<str>, Node<V>, RandomState>,
+    children: HashMap<Box<str>, Node<V>>,
     /// Values of selectors that end here.
     here: SmallSet<V>,
     /// Values of selectors that end with `#` below here.

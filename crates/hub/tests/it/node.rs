@@ -1,15 +1,15 @@
 //! A node of several hubs in one thread, with connections that take as little as the test says.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::{
-    AckLevel, CommandId, DeltaKind, Epoch, Event, Limits, Moment, Payload, PayloadKind, PolicyRule,
-    Position, Publication, Rates, Resume, Selector, Sequence, Start, Subscribe, SubscribeOptions,
-    SubscribedTopic, TopicName, TopicPolicy, Unread, Unsubscribe,
+    AckLevel, CommandId, DeltaKind, Epoch, Event, HashMap, HashSet, Limits, Moment, Payload,
+    PayloadKind, PolicyRule, Position, Publication, Rates, Resume, Selector, Sequence, Start,
+    Subscribe, SubscribeOptions, SubscribedTopic, TopicName, TopicPolicy, Unread, Unsubscribe,
 };
 use tidegate_hub::{
     ConnectionId, Connections, Encoder, EncodingIndex, Form, Hub, HubMail, HubOptions, Outlet,
@@ -380,13 +380,13 @@ impl Node {
             limits,
             links: Connections::default(),
             commands: 0,
-            floors: HashMap::new(),
-            resumed: HashSet::new(),
+            floors: HashMap::default(),
+            resumed: HashSet::default(),
             paid: vec![0; shards],
             has_unsent: vec![false; shards],
             closed: 0,
             gaps: Gaps::Exact,
-            texts: HashMap::new(),
+            texts: HashMap::default(),
             page_len: usize::MAX,
         }
     }
@@ -404,7 +404,7 @@ impl Node {
         let session = self.hubs[shard].open_session(link, encoding);
         let connection = Connection { room, ..Connection::default() };
         self.wires[shard].connections.insert(link, connection);
-        let (selectors, options, commands) = (Vec::new(), HashMap::new(), Vec::new());
+        let (selectors, options, commands) = (Vec::new(), HashMap::default(), Vec::new());
         let reader = Reader { shard, link, session, encoding, selectors, options, commands, room };
         self.readers.push(Some(reader));
         self.readers.len() - 1

@@ -1,13 +1,12 @@
 //! Any mixture of conflation, intervals, throttling, filters, deltas, priorities and pieces: in the end a
 //! client has what the server has, and nothing is left out that no option lets be left out.
 
-use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use model::{
-    AckLevel, Conflation, DeltaKind, Lagged, Limits, PolicyRule, Rates, Selector, Start,
-    SubscribeOptions, TopicPolicy,
+    AckLevel, Conflation, DeltaKind, HashMap, HashSet, Lagged, Limits, PolicyRule, Rates, Selector,
+    Start, SubscribeOptions, TopicPolicy,
 };
 use tidegate_hub::EncodingIndex;
 
@@ -374,12 +373,13 @@ impl Check<'_> {
     fn run(&self) {
         let &Self { node, mixture, reader, expecting, .. } = self;
         let lines = node.lines(reader);
-        let (mut last, mut values) = (HashMap::<&str, u64>::new(), HashMap::<&str, u64>::new());
-        let mut partial = HashMap::<(&str, u64), String>::new();
+        let (mut last, mut values) =
+            (HashMap::<&str, u64>::default(), HashMap::<&str, u64>::default());
+        let mut partial = HashMap::<(&str, u64), String>::default();
         let mut taken: Vec<&str> = Vec::new();
-        let mut excused: HashSet<(&str, u64)> = HashSet::new();
+        let mut excused: HashSet<(&str, u64)> = HashSet::default();
         // The topics that it knows to be of the second epoch.
-        let mut renewed: HashSet<&str> = HashSet::new();
+        let mut renewed: HashSet<&str> = HashSet::default();
         for (at, line) in lines.iter().enumerate() {
             let context = || format!("reader {reader}, line {at} `{line}` of {lines:#?}");
             let words: Vec<&str> = line.split(' ').collect();

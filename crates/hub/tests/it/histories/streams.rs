@@ -1,9 +1,7 @@
 //! Every session sees what a private queue per session would have given it.
 
-use std::collections::HashMap;
-
 use model::{
-    AckLevel, Conflation, Limits, PolicyRule, Selector, Sequence, Start, SubscribeOptions,
+    AckLevel, Conflation, HashMap, Limits, PolicyRule, Selector, Sequence, Start, SubscribeOptions,
     TopicPolicy,
 };
 
@@ -219,7 +217,7 @@ impl Setting {
 
     /// Puts names at home on the first shard in the place of those that end with a number.
     fn with_names(&mut self, node: &Node) {
-        let (mut known, shards) = (HashMap::new(), self.shards);
+        let (mut known, shards) = (HashMap::default(), self.shards);
         for name in self.topics.iter_mut().chain(&mut self.selectors) {
             let prefix = name.trim_end_matches(|it: char| it.is_ascii_digit());
             let Ok(number) = name[prefix.len()..].parse::<usize>() else { continue };
@@ -322,10 +320,10 @@ fn publish(node: &mut Node, topic: &str, bytes: usize) {
 fn check_reader(node: &Node, setting: &Setting, reader: usize) {
     let Some(known) = &node.readers[reader] else { return };
     let lines = node.lines(reader);
-    let mut last: HashMap<&str, u64> = HashMap::new();
+    let mut last: HashMap<&str, u64> = HashMap::default();
     let (mut answered, mut follows_answer) = (Vec::<u64>::new(), false);
     // The epoch that it knows each topic to be of, and the one that the next line is of.
-    let (mut epochs, mut next_epoch) = (HashMap::<&str, &str>::new(), FIRST_EPOCH);
+    let (mut epochs, mut next_epoch) = (HashMap::<&str, &str>::default(), FIRST_EPOCH);
     let mut words: Vec<&str> = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         words.clear();
