@@ -102,7 +102,7 @@ test("it subscribes and publishes, and says what became of it", async () => {
   await page.locator("#publish-topic").fill("box/a");
   await page.locator("#publish-payload").fill("{bad");
   await page.locator("#publish-button").click();
-  assert.match(await textOf(page, "#publish-problem"), /^This is no JSON: .*choose the kind Text\.$/);
+  assert.match(await textOf(page, "#publish-problem"), /^This is not JSON: .*choose the kind Text\.$/);
   await page.locator("#publish-kind").selectOption("text");
   await page.locator("#publish-button").click();
   await until(async () => (await textOf(page, "#publish-state")) === "Published to box/a as number 1, kept in memory.");

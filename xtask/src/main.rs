@@ -3,6 +3,7 @@
 mod floors;
 mod licences;
 mod links;
+mod prose;
 mod purity;
 mod structure;
 
@@ -23,6 +24,7 @@ usage: cargo xtask TASK
   structure    no import circle of more than three files, no struct of more than 20 fields
   licences     dependencies are under licences that go with ours; lists doubled versions
   links        documents link only to what exists
+  prose        phrases that are not idiomatic English do not come back
 
   sim [--seeds N] [--first SEED]   whole nodes under simulation, with kills: not part of check";
 
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
         let faults = cargo(&root(), &arguments);
         return if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let all = ["format", "floors", "purity", "structure", "links", "licences", "lint"];
+    let all = ["format", "floors", "purity", "structure", "links", "prose", "licences", "lint"];
     let tasks: &[&str] = match all.iter().position(|known| *known == task) {
         Some(at) => &all[at..=at],
         None if task == "check" => &all,
@@ -65,6 +67,7 @@ fn run(task: &str, root: &Path) -> Faults {
         "purity" => purity::check(root),
         "structure" => structure::check(root),
         "licences" => licences::check(root),
+        "prose" => prose::check(root),
         _ => links::check(root),
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn etag(position: &Position) -> Option<HeaderValue> {
     HeaderValue::from_str(&tag_of(position)).ok()
 }
 
-/// What a field says, all its lines together. The engine has read them as UTF-8 already.
+/// The value of a field, all its lines together. The engine has read them as UTF-8 already.
 fn list_of(headers: &HeaderMap, name: HeaderName) -> Option<String> {
     let lines = headers.get_all(name).iter();
     let lines: Vec<&str> = lines.filter_map(|line| line.to_str().ok()).collect();
@@ -33,7 +33,7 @@ fn lists(list: &str, tag: &str, weak_too: bool) -> bool {
         })
 }
 
-/// What the conditions of a GET come to.
+/// The result of the conditions of a GET.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     /// It is to be answered.
@@ -62,7 +62,7 @@ pub(crate) fn check_read(headers: &HeaderMap, position: &Position) -> Result<Rea
     Ok(if is_known { Read::NotModified } else { Read::Told })
 }
 
-/// What a PUT expects of its topic: `If-Match: "EPOCH:SEQUENCE"`, `If-None-Match: *`, or nothing.
+/// The position that a PUT expects of its topic: `If-Match: "EPOCH:SEQUENCE"`, `If-None-Match: *`, or nothing.
 ///
 /// # Errors
 /// It cannot come about (`Code::PreconditionFailed`), or is none of these (`Code::BadRequest`).

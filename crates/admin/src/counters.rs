@@ -1,11 +1,11 @@
-//! What a shard counts, of itself and of applications.
+//! The counters of a shard, of itself and of applications.
 
 use std::time::Duration;
 
 /// A counter's name, whether it is a `counter` or a `gauge`, its description and its value.
 pub(crate) type Entry = (&'static str, &'static str, &'static str, u64);
 
-/// What a counter is called in metrics: as its field, unless it says otherwise.
+/// The name of a counter in metrics: that of its field, unless it says otherwise.
 macro_rules! metric_name {
     ($name:ident) => {
         stringify!($name)

@@ -26,7 +26,7 @@ pub struct Exchange {
 
 /// Where the parts of an answer go.
 pub trait Answer: Send {
-    /// What of it may be under way.
+    /// How much of the answer may be in progress.
     fn window(&self) -> &AnswerWindow;
     /// Status and fields; `body_len` in bytes where known.
     fn head(&mut self, parts: &http::response::Parts, body_len: Option<u64>);
@@ -36,7 +36,7 @@ pub trait Answer: Send {
     fn end(&mut self) -> bool;
 }
 
-/// What of an answer may be made and not yet taken by its connection: who makes it waits here.
+/// The part of an answer that may exist before its connection takes it: the producer waits here.
 #[derive(Debug)]
 pub struct AnswerWindow(Arc<Window>);
 
@@ -129,7 +129,7 @@ pub fn run(router: Router, mut exchanges: mpsc::Receiver<Exchange>) {
     });
 }
 
-/// The next request. What an answer panicked with goes on here: a server that leaves requests unanswered is to end.
+/// The next request. A panic of an answer continues here: a server that leaves requests unanswered is to end.
 async fn next(
     exchanges: &mut mpsc::Receiver<Exchange>,
     answers: &mut JoinSet<()>,

@@ -59,7 +59,7 @@ fn bad(why: String) -> Refusal {
 fn start_of(query: &HistoryQuery) -> Result<HistoryStart, Refusal> {
     let sequence = |number: u64| {
         Sequence::new(number)
-            .ok_or_else(|| bad(format!("{number} is no sequence; they are below 2^53")))
+            .ok_or_else(|| bad(format!("{number} is not a sequence; sequences are below 2^53")))
     };
     match (query.after, query.before, query.last, query.since) {
         (None, None, None, None) => Ok(HistoryStart::After(Sequence::START)),

@@ -49,7 +49,7 @@ pub(crate) async fn metrics(
     Ok(([kind, vary], text).into_response())
 }
 
-/// What every shard answers.
+/// The answers of all shards.
 async fn ask_all<T>(
     shards: &dyn Shards,
     question: impl Fn(oneshot::Sender<T>) -> Question,
@@ -66,7 +66,7 @@ async fn ask_all<T>(
     Ok(heard?)
 }
 
-/// What is told at one scrape.
+/// The figures of one scrape.
 #[derive(Default)]
 struct Told {
     of_shards: Vec<(ShardCounters, Times)>,
@@ -161,7 +161,7 @@ impl Collector for ShownDeliveries {
     }
 }
 
-/// What the shards counted of applications, as it stands at one scrape.
+/// The shards' counters of applications at one scrape.
 #[derive(Debug)]
 struct ShownApplications {
     shards: Vec<Vec<CountedApplication>>,
@@ -195,7 +195,7 @@ impl Collector for ShownApplications {
     }
 }
 
-/// What the API counts of itself.
+/// The API's counters of itself.
 #[derive(Debug)]
 struct ShownApi {
     steps: u64,
@@ -214,7 +214,7 @@ impl Collector for ShownApi {
     }
 }
 
-/// What the webhooks count.
+/// The counters of the webhooks.
 #[derive(Debug)]
 struct ShownWebhooks {
     webhooks: Vec<Arc<WebhookCounters>>,
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use crate::ApplicationCounters;
 
-    /// What is wrong with a text, by the rules of `promtool check metrics` and of the naming conventions
+    /// The faults of a text, by the rules of `promtool check metrics` and of the naming conventions
     /// (prometheus.io/docs/practices/naming).
     fn lint(text: &str) -> Vec<String> {
         let (mut wrong, mut kinds, mut helped) = (Vec::new(), BTreeMap::new(), BTreeSet::new());

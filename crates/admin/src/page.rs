@@ -1,8 +1,8 @@
 //! The page at `/`, what this server has, and the one at `/demo`, a market and this machine, live. Their files are in the program,
 //! and the documents that they link to.
 //!
-//! Nothing of them comes from elsewhere, and nothing in them is inline: the policy below allows this origin and no more. What others
-//! published is shown as text: scripts cannot even write HTML (`require-trusted-types-for`).
+//! Nothing of them comes from elsewhere, and nothing in them is inline: the policy below allows this origin and no more. Publications of
+//! others are shown as text: scripts cannot even write HTML (`require-trusted-types-for`).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use model::{Code, Refusal};
 
 use crate::error::ApiError;
 
-/// What the pages may do. `connect-src` of this origin covers its WebSockets.
+/// The content security policy of the pages. `connect-src` of this origin covers its WebSockets.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types 'none'";
@@ -95,7 +95,7 @@ fn find(path: &str) -> Option<&'static File> {
     FILES.iter().find(|file| file.path == path)
 }
 
-/// What this server has.
+/// The page at `/`: the topics of this server.
 pub(crate) async fn index(headers: HeaderMap) -> Response {
     answer(&PAGES[0], &headers)
 }
@@ -154,7 +154,7 @@ mod tests {
         std::str::from_utf8(file.bytes).expect("it is text")
     }
 
-    /// What stands between `before` and the next quote, wherever `before` is.
+    /// The texts between `before` and the next quote, wherever `before` is.
     fn names<'t>(text: &'t str, before: &'t str) -> impl Iterator<Item = &'t str> {
         text.split(before).skip(1).filter_map(|rest| rest.split('"').next())
     }

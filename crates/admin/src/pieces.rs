@@ -186,7 +186,7 @@ mod tests {
         Publication::new(Payload::new(kind, bytes), Sequence::START.next(), now)
     }
 
-    /// What an object with this payload is, and the pieces that it is told in.
+    /// An object with this payload, and the sizes of the pieces that it is sent in.
     fn told(kind: PayloadKind, bytes: &[u8]) -> (Value, Vec<usize>) {
         let parts = [
             Part::Text("{\"a\":1".into()),

@@ -1,4 +1,4 @@
-//! What the process uses, under the names that all client libraries of Prometheus give it.
+//! The resources of the process, under the names that all client libraries of Prometheus use.
 
 use std::fmt;
 use std::fs;
@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 /// Linux tells programs of its times in these, whatever it counts in itself.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What the kernel tells of this process; what it does not tell is left out.
+/// The kernel's figures for this process; missing ones are left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Process {
     cpu_seconds: Option<f64>,

@@ -93,7 +93,7 @@ pub(crate) async fn publish(
             Ok(publish_many(&*shards, &principal, publications.len(), draft_at).await)
         }
         _ => {
-            let why = "it has not exactly one of `topic`, `topics` and `publications`; give one";
+            let why = "it needs exactly one of `topic`, `topics` and `publications`";
             Err(bad_request(why.into()).into())
         }
     }
@@ -114,7 +114,7 @@ fn check_len(len: usize, limits: &Limits) -> Result<(), Refusal> {
     Err(Refusal::new(Code::BatchTooLarge, text))
 }
 
-/// What a publication says, made into a payload by `new`.
+/// The content of a publication, made into a payload by `new`.
 fn payload_of<P>(
     wire: &WirePublish<'_>,
     limits: &Limits,
@@ -130,7 +130,7 @@ fn payload_of<P>(
             (PayloadKind::Bytes, Cow::Owned(bytes))
         }
         _ => {
-            let why = "a publication has not exactly one of `data`, `text` and `base64`; give one";
+            let why = "a publication needs exactly one of `data`, `text` and `base64`";
             return Err(bad_request(why.into()));
         }
     };

@@ -16,7 +16,7 @@ use crate::question::Shards;
 use crate::router::{TopicOf, principal_of};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// What curl says of a body unless it is told something else.
+/// The default content type of curl.
 const FORM: &str = "application/x-www-form-urlencoded";
 
 pub(crate) async fn put(
@@ -43,7 +43,7 @@ pub(crate) async fn put(
     Ok(response)
 }
 
-/// What is refused because of `expect` is a condition here. RFC 9110, section 13.1.1.
+/// Here, a refusal because of `expect` is a failed condition. RFC 9110, section 13.1.1.
 fn in_terms_of_http(refusal: Refusal) -> Refusal {
     match refusal.code {
         Code::SequenceMismatch => Refusal { code: Code::PreconditionFailed, ..refusal },
@@ -96,7 +96,7 @@ fn unquoted(rest: &str) -> Option<String> {
     }
 }
 
-/// What a `Content-Type` makes of a body.
+/// The kind of a body with this `Content-Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Json,
@@ -119,12 +119,12 @@ fn payload_of(headers: &HeaderMap, body: &[u8]) -> Result<Payload, Refusal> {
         Said::Json => {
             // Without the spaces around it, as everywhere.
             let json: &RawValue = serde_json::from_slice(body).map_err(|error| {
-                bad_payload(&format!("it is no JSON ({error}); mend it, or send text/plain"))
+                bad_payload(&format!("it is not JSON ({error}); mend it, or send text/plain"))
             })?;
             Ok(Payload::new(PayloadKind::Json, json.get().as_bytes()))
         }
         Said::Text if std::str::from_utf8(body).is_err() => {
-            Err(bad_payload("it is no UTF-8; mend it, or send application/octet-stream"))
+            Err(bad_payload("it is not UTF-8; mend it, or send application/octet-stream"))
         }
         Said::Text => Ok(Payload::new(PayloadKind::Text, body)),
         Said::Nothing if std::str::from_utf8(body).is_ok() => {

@@ -1,4 +1,4 @@
-//! What the API asks shards, and what it needs of the server.
+//! The questions that the API asks shards, and the services of the server that it needs.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub enum Question {
     Slow {
         /// At most so many.
         limit: usize,
-        /// They.
+        /// The matching entries.
         answer: oneshot::Sender<Vec<Slow>>,
     },
     /// Sessions, in order of the numbers of their connections.
@@ -72,7 +72,7 @@ pub enum Question {
         after: Option<u32>,
         /// At most so many.
         limit: usize,
-        /// They, and after which number to go on, if there may be more.
+        /// The sessions, and the number after which to continue, if there may be more.
         answer: oneshot::Sender<(Vec<SeenSession>, Option<u32>)>,
     },
     /// Whether the shard is at work at all.
@@ -80,14 +80,14 @@ pub enum Question {
         /// That it is.
         answer: oneshot::Sender<()>,
     },
-    /// What the shard counted.
+    /// The shard's counters.
     Counters {
         /// The counters, and how long deliveries took.
         answer: oneshot::Sender<(ShardCounters, Times)>,
     },
-    /// What the shard counted of applications.
+    /// The shard's counters of applications.
     Applications {
-        /// They.
+        /// The matching entries.
         answer: oneshot::Sender<Vec<CountedApplication>>,
     },
 }
@@ -97,7 +97,7 @@ pub enum Question {
 pub struct CountedApplication {
     /// Its id.
     pub application: String,
-    /// What was counted.
+    /// The counters.
     pub counters: ApplicationCounters,
     /// How long its devices took to answer.
     pub answer_times: Times,
@@ -149,7 +149,7 @@ pub struct SeenSession {
     pub session: String,
     /// Whose it is.
     pub principal: String,
-    /// What it calls itself.
+    /// The client's own name.
     pub client: Option<String>,
     /// Where its connection comes from, if it has one.
     pub peer: Option<IpAddr>,
@@ -166,7 +166,7 @@ pub struct SeenSession {
 /// Topics of one shard, as far as it looked in one go.
 #[derive(Clone, Debug, Default)]
 pub struct ListedPart {
-    /// What was found, by name.
+    /// The matching topics, by name.
     pub topics: Vec<Listed>,
     /// After which name to go on, if there may be more.
     pub next: Option<TopicName>,
@@ -181,7 +181,7 @@ pub struct Listed {
     pub position: Position,
 }
 
-/// What the API needs of the server.
+/// The services of the server that the API needs.
 pub trait Shards: Send + Sync + 'static {
     /// How many shards there are.
     fn count(&self) -> usize;
@@ -192,7 +192,7 @@ pub trait Shards: Send + Sync + 'static {
     /// # Errors
     /// Its mailbox is full (`Code::Busy`).
     fn ask(&self, shard: usize, question: Question) -> Result<(), Refusal>;
-    /// Who presents this token; nobody presents `None`.
+    /// The principal with this token; the anonymous one for `None`.
     ///
     /// # Errors
     /// The token is unknown.
@@ -203,7 +203,7 @@ pub trait Shards: Send + Sync + 'static {
     fn origin_listed(&self, origin: &str) -> bool;
     /// Where the API counts its work.
     fn work(&self) -> &ApiWork;
-    /// What each webhook counts.
+    /// The counters of each webhook.
     fn webhooks(&self) -> &[Arc<WebhookCounters>];
     /// Whether each shard has its sockets in a table of descriptors of its own.
     fn has_private_descriptors(&self) -> bool;

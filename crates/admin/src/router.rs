@@ -146,7 +146,7 @@ impl FromRequestParts<Arc<dyn Shards>> for TopicOf {
     }
 }
 
-/// What the query of a request asks for.
+/// The query of a request.
 pub(crate) struct Asked<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequestParts<Arc<dyn Shards>> for Asked<T> {
@@ -208,7 +208,7 @@ async fn check_origin(
     response
 }
 
-/// Who sent a request, by its `Authorization: Bearer`.
+/// The principal of a request, by its `Authorization: Bearer`.
 pub(crate) fn principal_of(
     shards: &dyn Shards,
     headers: &HeaderMap,

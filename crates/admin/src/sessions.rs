@@ -17,7 +17,7 @@ use crate::error::{ApiError, json_header, no_answer};
 use crate::question::{Question, SeenSession, Shards};
 use crate::router::{Asked, SHARD_ANSWER_MAX, principal_of};
 
-/// What one session of a listing takes.
+/// The bytes of one session in a listing.
 const LISTED_BYTES: usize = 1 << 10;
 
 #[derive(Debug, Deserialize)]
@@ -58,7 +58,7 @@ pub(crate) async fn sessions(
     let mut place = match &query.after {
         None => Place { shard: 0, after: None },
         Some(text) => Place::parse(text).ok_or_else(|| {
-            let why = "it is no place in the list; give `next` of the page before";
+            let why = "it is not a place in the list; give `next` of the page before";
             Refusal::new(Code::BadRequest, format!("cannot list sessions after `{text}`: {why}"))
         })?,
     };
@@ -80,7 +80,7 @@ pub(crate) async fn sessions(
     Ok((json_header(), page.to_string()).into_response())
 }
 
-/// What takes the right to list sessions.
+/// The right to list sessions.
 fn selector() -> Selector {
     Selector::parse(model::SESSIONS_TOPIC, &model::Limits::default()).expect("a valid name")
 }

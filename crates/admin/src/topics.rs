@@ -154,7 +154,7 @@ pub(crate) async fn list(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     const PAGE_LEN: usize = 100;
-    /// What one topic of a listing takes: its name a few times.
+    /// The bytes of one topic in a listing: its name a few times.
     const LISTED_BYTES: usize = 1 << 10;
     let limits = shards.limits();
     let selector = Selector::parse(query.selector.as_deref().unwrap_or("#"), limits)

@@ -1,4 +1,4 @@
-//! What webhooks count, for metrics: each writes its own, a scrape reads all.
+//! The counters of webhooks, for metrics: each webhook writes its own, a scrape reads all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

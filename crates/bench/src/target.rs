@@ -99,7 +99,7 @@ impl Target {
         let how = "write such as ws://127.0.0.1:8470";
         let host = url.strip_prefix("ws://").and_then(|rest| rest.split('/').next());
         let host =
-            host.ok_or_else(|| format!("cannot measure {url}: it is no ws:// address; {how}"))?;
+            host.ok_or_else(|| format!("cannot measure {url}: it is not a ws:// address; {how}"))?;
         let mut addresses = host
             .to_socket_addrs()
             .map_err(|error| format!("cannot measure {url}: {error}; {how}"))?;

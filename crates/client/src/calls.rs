@@ -1,6 +1,6 @@
 //! Commands that are answered: publish, history, acknowledge, request, ping. Pure.
 //!
-//! Each waits for a connection, is sent, and then answered, or caught by a break. What a break means depends on
+//! Each waits for a connection, is sent, and then answered, or interrupted by a break. The meaning of a break depends on
 //! the command: asking again does no harm to a `history`, and none to a `publish` with an idempotency key as
 //! long as the server remembers it. Of a publish without a key nobody can tell whether it was kept.
 
@@ -11,7 +11,7 @@ use model::{CommandId, Features};
 
 use crate::errors::{ClientError, ErrorCode};
 
-/// What becomes of a command whose connection breaks before the answer.
+/// The fate of a command whose connection breaks before the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterBreak {
     AskAgain,
@@ -28,7 +28,7 @@ const REMEMBERED: Duration = Duration::from_secs(240);
 #[derive(Debug)]
 struct Call {
     record: Vec<u8>,
-    /// What the server must have.
+    /// The feature that the server must have.
     needs: Features,
     after_break: AfterBreak,
     first_sent_at: Option<Instant>,

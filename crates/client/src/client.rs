@@ -23,7 +23,7 @@ use crate::subscriptions::{SubscriptionId, SubscriptionState, Subscriptions};
 use crate::tracker::Told;
 use crate::update::Update;
 
-/// What a client is at.
+/// The state of a client.
 #[derive(Debug)]
 enum State {
     Connected(Box<Connection>),
@@ -50,7 +50,7 @@ pub struct Client {
     calls: Calls,
     next_id: u64,
     updates: VecDeque<Update>,
-    /// What the server said before it closed, and how long to stay away.
+    /// The server's reason before it closed, and the pause that it asked for.
     closing: Option<Failure>,
     /// When the server counts as silent, and whether it was pinged since it was heard.
     due_at: Instant,
@@ -169,7 +169,7 @@ impl Client {
         was_there
     }
 
-    /// What a subscription is at; `None` if there is none (any more).
+    /// The state of a subscription; `None` if it does not exist (any more).
     pub fn subscription(&self, id: SubscriptionId) -> Option<SubscriptionState> {
         self.subscriptions.state(id)
     }

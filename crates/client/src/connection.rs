@@ -31,7 +31,7 @@ pub(crate) struct Connection {
     pub(crate) message_bytes_max: usize,
     /// Bytes that one payload may have.
     pub(crate) payload_bytes_max: usize,
-    /// What the server has.
+    /// The server's features.
     pub(crate) features: Features,
 }
 
@@ -72,7 +72,7 @@ impl Connection {
         };
         let unreachable = |why: String, how: &str| cannot(ErrorCode::Unreachable, why, how);
         let target = Target::of(url).ok_or_else(|| {
-            let why = "it is no ws:// or wss:// address".into();
+            let why = "it is not a ws:// or wss:// address".into();
             cannot(ErrorCode::Misused, why, "write such as ws://127.0.0.1:8470")
         })?;
         let stream = Transport::open(&target, ca, STEP_MAX)
@@ -193,7 +193,7 @@ impl Connection {
         }
     }
 
-    /// What a server says that does not open the connection.
+    /// The answer of a server that does not open the connection.
     fn refused(&mut self, said: NotOpened) -> HandshakeRefused {
         let bytes_max = said.body_bytes.unwrap_or(REFUSAL_BYTES_MAX).min(REFUSAL_BYTES_MAX);
         let mut body = Vec::new();
@@ -293,7 +293,7 @@ impl Connection {
 
 /// Why the server did not open the connection.
 struct HandshakeRefused {
-    /// What it said, if it is one of ours.
+    /// The server's refusal, if there is one.
     refusal: Option<Refusal>,
     why: String,
     stay_away: Duration,
@@ -313,7 +313,7 @@ fn speaks_tls() -> HandshakeRefused {
     HandshakeRefused { refusal: None, why, stay_away: Duration::ZERO }
 }
 
-/// What a close frame means.
+/// The meaning of a close frame.
 fn closed(reason: Option<(u16, &str)>) -> ClientError {
     let Some((number, text)) = reason else { return broken("the server closed it") };
     let error = broken(format!("the server closed it with {number} {text}"));
@@ -336,7 +336,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a server that answers a handshake with this.
+    /// The error after this answer to a handshake.
     fn refused_with(answer: &'static str) -> Failure {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let url = format!("ws://{}", listener.local_addr().expect("an address"));

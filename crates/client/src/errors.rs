@@ -1,10 +1,10 @@
-//! What went wrong, with a stable number: the server's codes, and those that all SDKs share.
+//! Errors with a stable number: the server's codes, and those that all SDKs share.
 
 use std::fmt;
 
 use model::{Advice, Code, Refusal};
 
-/// What went wrong, as a number that programs match.
+/// The reason of a failure, as a number that programs match.
 ///
 /// Of the SDKs' own codes (sdk/conformance/README.md) two cannot come up here: a client that is dropped has
 /// nobody to tell that it was closed (4901), and what is not taken with `Client::next` is not read (4903).
@@ -37,7 +37,7 @@ impl ErrorCode {
         }
     }
 
-    /// What to do best after it; `None` where only the caller knows.
+    /// The best reaction; `None` where only the caller knows.
     pub fn advice(self) -> Option<Advice> {
         match self {
             Self::Server(code) => Some(code.advice()),
@@ -53,7 +53,7 @@ impl ErrorCode {
 pub struct ClientError {
     /// The stable number.
     pub code: ErrorCode,
-    /// What failed, why, and how to put it right.
+    /// The failure, its reason and its remedy.
     pub text: String,
 }
 

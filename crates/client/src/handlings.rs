@@ -1,7 +1,7 @@
-//! What a client answers requests to: topics that it handles, and devices that it attaches. docs/protocol.md#requests;
+//! The requests that a client answers: to topics that it handles, and to devices that it attaches. docs/protocol.md#requests;
 //! docs/devices.md#devices-on-sessions. Pure.
 //!
-//! A handling outlives connections: it is asked for again on each. What was asked over an old one is not
+//! A handling outlives connections: it is asked for again on each. Requests over an old connection are not
 //! answered any more.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -18,14 +18,14 @@ use crate::backoff::Backoff;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HandlingId(u64);
 
-/// What a request is answered by: its number, and the connection that it came over.
+/// The address of an answer: the request's number, and the connection that it arrived on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     connection: u64,
     pub(crate) request: u64,
 }
 
-/// What is answered.
+/// The topics or the device of a handling.
 #[derive(Debug)]
 pub(crate) enum Wanted {
     Topics(Handle),
@@ -78,7 +78,7 @@ pub(crate) struct Handlings {
     open: HashSet<u64>,
 }
 
-/// What became of the refusal of a handling.
+/// The outcome of the refusal of a handling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The server put it off.
@@ -106,7 +106,7 @@ impl Handlings {
         id
     }
 
-    /// Ends one; answers whether there was such a one. What was asked already may still be answered.
+    /// Ends one; answers whether there was such a one. Requests that arrived before may still be answered.
     pub(crate) fn remove(&mut self, id: HandlingId) -> bool {
         let Some(ended) = self.all.remove(&id) else { return false };
         self.wishes.retain(|wish| !matches!(wish, Wish::Ask(known) if *known == id));
@@ -221,7 +221,7 @@ impl Handlings {
         ticket.connection == self.connection && self.open.remove(&ticket.request)
     }
 
-    /// What to say next, under the number `as_id`.
+    /// The next command, with the id `as_id`.
     pub(crate) fn poll_command(&mut self, as_id: CommandId) -> Option<Command> {
         match self.wishes.pop_front()? {
             Wish::Say(command) => Some(command),

@@ -2,7 +2,7 @@
 //!
 //! It blocks the calling thread and needs no runtime. A [`Client`] that loses its connection connects again with
 //! growing, jittered pauses, to the next node if there are several, subscribes anew from its positions, and tells
-//! whether everything was recovered. What it tells comes out of [`Client::next`].
+//! whether everything was recovered. Its updates come out of [`Client::next`].
 //!
 //! `client` joins pure parts: `nodes` (where to connect, as whom), `subscriptions` with `turns` (who is asked for when) and
 //! `parts` (places that do not go into one command), `payloads` (what came, whole) and a `tracker` each (what of it is news), `progress` (what was handed out), `handlings`,

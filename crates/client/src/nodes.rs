@@ -5,7 +5,7 @@ use model::{Advice, Code};
 use crate::errors::{ClientError, ErrorCode};
 use crate::options::Token;
 
-/// What to do after an attempt, or a connection, that failed.
+/// The step after a failed attempt or connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// Try the next node.
@@ -42,7 +42,7 @@ impl Nodes {
     /// The token to present. A provider is asked for the first one, and after a refusal.
     ///
     /// # Errors
-    /// What the provider says.
+    /// The token, from its provider if there is one.
     pub(crate) fn token(&mut self) -> Result<Option<String>, ClientError> {
         match &self.token {
             None => Ok(None),
@@ -64,7 +64,7 @@ impl Nodes {
     pub(crate) fn handle_failure(&mut self, error: &ClientError) -> After {
         const OF_THE_SESSION: [ErrorCode; 2] =
             [ErrorCode::Server(Code::NoSession), ErrorCode::Server(Code::ResponseRolled)];
-        /// What no other token cures.
+        /// Codes that no other token helps against.
         const FINAL: [ErrorCode; 2] =
             [ErrorCode::Server(Code::ForeignOrigin), ErrorCode::Server(Code::UnknownHost)];
         match error.code.advice() {

@@ -13,7 +13,7 @@ use crate::errors::ClientError;
 pub type TokenProvider =
     Arc<dyn Fn(Option<&ClientError>) -> Result<String, ClientError> + Send + Sync>;
 
-/// Who a client is.
+/// How a client authenticates.
 #[derive(Clone)]
 pub enum Token {
     /// A token from the server's configuration.
@@ -38,7 +38,7 @@ impl fmt::Debug for Token {
 /// How a client connects.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Who it is; anonymous without.
+    /// The client's token; without one, it is anonymous.
     pub token: Option<Token>,
     /// A PEM file of the authorities that servers' certificates may be of, instead of the system's (`wss://`, `https://`).
     pub ca: Option<PathBuf>,

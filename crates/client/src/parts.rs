@@ -12,7 +12,7 @@ use crate::subscriptions::SubscriptionId;
 
 /// Topics that are asked for by name at a time: a session may have only so many selectors.
 const TOPICS_MAX: usize = 1_000;
-/// What a place has beside its texts, at most: `:{"epoch":,"sequence":}` and a number.
+/// The bytes of a position beside its texts, at most: `:{"epoch":,"sequence":}` and a number.
 const PLACE_BYTES: usize = 40;
 
 /// Topics that are asked for by name, on account of a subscription.
@@ -22,7 +22,7 @@ pub(crate) struct Part {
     pub(crate) topics: Vec<TopicName>,
 }
 
-/// What is to be asked for later, and for whom.
+/// A command to be sent later, and its subscriptions.
 #[derive(Debug)]
 pub(crate) struct Parts {
     /// Bytes that a command may have.
@@ -82,7 +82,7 @@ impl Parts {
         (places, others.into_iter().map(|(topic, _)| topic).collect())
     }
 
-    /// What to ask for next, once what was asked for before is answered: of a subscription that `is_answered`.
+    /// The next command, once the previous one is answered: of a subscription that `is_answered`.
     pub(crate) fn next(&mut self, is_answered: impl Fn(SubscriptionId) -> bool) -> Option<Part> {
         if self.asked.is_some() {
             return None;

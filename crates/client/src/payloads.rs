@@ -14,7 +14,7 @@ use model::{
 use payload::delta::apply;
 use protocol::native::{SequenceRef, ServerRecord, TopicRef};
 
-/// What is to be told, in its place.
+/// An update, in its place.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Whole {
     /// A publication.
@@ -34,7 +34,7 @@ struct Known {
     last: Sequence,
 }
 
-/// What waits in a topic behind a publication that is not whole yet, by sequence (of a gap: its last).
+/// The updates of a topic that wait behind an incomplete publication, by sequence (of a gap: its last).
 type Waiting = BTreeMap<Sequence, Held>;
 
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Payloads {
         }
     }
 
-    /// What is not finished after `start` comes again, from its beginning. Its pieces that are still on their way are of
+    /// Incomplete publications after `start` come again, from the beginning. Its pieces that are still on their way are of
     /// the reading before, and would stand before what comes first.
     fn restart(&mut self, topic: &TopicName, start: Sequence) {
         let Some(waiting) = self.waiting.get_mut(topic) else { return };
@@ -153,7 +153,7 @@ impl Payloads {
         self.take_whole(topic, sequence, held)
     }
 
-    /// What the server calls a topic by, over this connection.
+    /// The server's number for a topic on this connection.
     pub(crate) fn number_of(&self, topic: &TopicName) -> u32 {
         self.numbers.get(topic).copied().unwrap_or_default()
     }

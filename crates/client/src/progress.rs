@@ -1,13 +1,13 @@
 //! How far the application was handed what its subscriptions were told. Pure.
 //!
-//! What arrived is further: it waits for [`Client::next`](crate::Client::next). Positions that are stored have to be
+//! Received updates are further: they wait for [`Client::next`](crate::Client::next). Positions that are stored have to be
 //! of what was handed out, or what waits would be lost to whoever goes on from them.
 
 use std::collections::HashMap;
 
 use model::{Position, RandomState, TopicName};
 
-/// What was told of a topic and is not handed out yet.
+/// Updates of a topic that are not handed out yet.
 #[derive(Debug)]
 struct Ahead {
     last: Position,

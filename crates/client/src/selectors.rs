@@ -15,7 +15,7 @@ struct Node {
     readers: BTreeSet<SubscriptionId>,
 }
 
-/// Who selects what.
+/// The subscriptions by their selectors, as a tree of levels.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     root: Node,

@@ -38,7 +38,7 @@ impl SubscriptionId {
     }
 }
 
-/// What a subscription is at.
+/// The state of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscriptionState {
     /// There is no connection, or the server put it off; it will be asked for again.
@@ -105,7 +105,7 @@ impl Subscription {
     }
 }
 
-/// What one was whose selectors ended.
+/// The former state of a subscription whose selectors ended.
 #[derive(Debug)]
 struct Ended {
     selectors: Vec<Selector>,
@@ -133,7 +133,7 @@ pub struct Subscriptions {
     all: BTreeMap<SubscriptionId, Subscription>,
     /// The same, by what they select.
     tree: Tree,
-    /// Who has exactly a selector.
+    /// The subscriptions with exactly a selector.
     holders: HashMap<Selector, BTreeSet<SubscriptionId>, RandomState>,
     /// In how many manners they are read, and how many each.
     manners: HashMap<SubscribeOptions, usize, RandomState>,
@@ -142,7 +142,7 @@ pub struct Subscriptions {
     turns: Turns,
     /// Places that do not go into one command.
     parts: Parts,
-    /// Who may take what was described before its answer, by topic.
+    /// The subscriptions that may take what was described before their answer, by topic.
     noted: HashMap<TopicName, Vec<SubscriptionId>, RandomState>,
     payloads: Payloads,
     is_connected: bool,
@@ -153,7 +153,7 @@ pub struct Subscriptions {
     news: VecDeque<(SubscriptionId, Told)>,
     /// Those that the server put off, and until when.
     postponed: BTreeMap<SubscriptionId, Instant>,
-    /// Who reads which topic, as far as it was looked up; forgotten when anything changes.
+    /// The readers of each topic, as far as they were looked up; forgotten when anything changes.
     readers: HashMap<TopicName, Arc<[SubscriptionId]>, RandomState>,
 }
 
@@ -201,7 +201,7 @@ impl Subscriptions {
         true
     }
 
-    /// What a subscription is at; `None` if there is none (any more).
+    /// The state of a subscription; `None` if it does not exist (any more).
     pub fn state(&self, id: SubscriptionId) -> Option<SubscriptionState> {
         self.all.get(&id).map(|known| known.state)
     }
@@ -332,7 +332,7 @@ impl Subscriptions {
         }
     }
 
-    /// What to say next, under the number `as_id`.
+    /// The next command, with the id `as_id`.
     pub fn poll_command(&mut self, as_id: CommandId) -> Option<Command> {
         while let Some(wish) = self.wishes.pop_front() {
             match wish {
@@ -350,7 +350,7 @@ impl Subscriptions {
         part.or_else(|| self.turns.poll_ping(as_id).then_some(Command::Ping))
     }
 
-    /// What to tell next, and of which subscription.
+    /// The next update, and its subscription.
     pub fn poll_news(&mut self) -> Option<(SubscriptionId, Told)> {
         self.news.pop_front()
     }
@@ -656,7 +656,7 @@ impl Subscriptions {
             && others().any(|other| other.order() > known.order())
     }
 
-    /// What was told to others since a topic was described is nothing that those had, who were not answered yet.
+    /// Updates that others received since a topic was described have not reached the subscriptions without an answer.
     fn forget_noted(&mut self, record: &ServerRecord<'_>) {
         if self.noted.is_empty() {
             return;

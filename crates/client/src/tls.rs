@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// What went wrong, and what helps.
+/// The failure, and its remedy.
 type Trouble = (String, String);
 
 /// The certificates of the authorities in a PEM file, or of those that the system trusts.
@@ -50,10 +50,7 @@ pub(crate) fn wrap(
         Some(_) => config(ca)?,
     };
     let server = ServerName::try_from(name.to_owned()).map_err(|_| {
-        (
-            format!("`{name}` is no name that a certificate could have"),
-            "check the address".to_owned(),
-        )
+        (format!("`{name}` cannot be the name in a certificate"), "check the address".to_owned())
     })?;
     let mut connection =
         ClientConnection::new(config, server).map_err(|error| told(&error, name))?;

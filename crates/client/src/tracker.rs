@@ -1,4 +1,4 @@
-//! What one subscription knows of the topics it reads: positions, gaps, what is a repetition. Pure.
+//! The positions, gaps and repetitions of the topics that a subscription reads. Pure.
 //!
 //! A gap is the authority, a new epoch starts over, and what was taken before and comes again is dropped by
 //! its sequence.
@@ -21,7 +21,7 @@ pub struct Message {
     pub epoch: Epoch,
     /// Its place in that.
     pub sequence: Sequence,
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: PayloadKind,
     /// The payload.
     pub payload: Vec<u8>,
@@ -29,7 +29,7 @@ pub struct Message {
     pub is_snapshot: bool,
 }
 
-/// What a subscription tells its reader.
+/// An update of a subscription.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
     /// The next publication of its topic.
@@ -69,7 +69,7 @@ struct Place {
     is_resuming: bool,
     /// The server is told of it later: until then it may be read from further on.
     is_late: bool,
-    /// The server said where it reads from for this subscription. What comes before that is meant for others.
+    /// The server said where it reads from for this subscription. Earlier updates are for others.
     is_described: bool,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Turns {
     /// The same, once a ping was sent on their account: by its number, and which ping that is of each.
     settling: HashMap<CommandId, Vec<SubscriptionId>, RandomState>,
     settled_by: HashMap<SubscriptionId, CommandId, RandomState>,
-    /// Who waits for whom. One that waits for several waits for one after the other.
+    /// Which subscription waits for which. One that waits for several waits for one after the other.
     waiting_for: HashMap<SubscriptionId, Vec<SubscriptionId>, RandomState>,
 }
 

@@ -1,4 +1,4 @@
-//! What a client tells its user.
+//! Updates: the messages of a client to its user.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::handlings::{HandlingId, Ticket};
 use crate::subscriptions::SubscriptionId;
 use crate::tracker::{Message, Told};
 
-/// What a client tells its user. Of a subscription or handling, `of` says which.
+/// A message of a client to its user. Of a subscription or handling, `of` says which.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {
     /// A publication.
@@ -89,7 +89,7 @@ pub enum Update {
     },
     /// A request, to be answered with `respond`.
     Asked {
-        /// What it is answered by.
+        /// The address of the answer.
         ticket: Ticket,
         /// The request.
         asked: Asked,
@@ -120,7 +120,7 @@ pub enum Update {
 }
 
 impl Update {
-    /// What a subscription's user is told, if there is something to tell.
+    /// The update for a subscription's user, if there is one.
     pub(crate) fn of_subscription(of: SubscriptionId, told: Told) -> Option<Self> {
         Some(match told {
             Told::Message(message) => Self::Message { of, message },

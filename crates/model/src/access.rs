@@ -1,8 +1,8 @@
-//! Who a peer is and what it may do.
+//! Principals: the identity and the rights of peers.
 
 use crate::{Code, Rates, Refusal, Selector};
 
-/// What a peer wants to do with a topic.
+/// An action on a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Publish to it.
@@ -13,7 +13,7 @@ pub enum Action {
     Handle,
 }
 
-/// What a peer without a token may do.
+/// The rights of peers without a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Anonymous {
     /// Publish and subscribe everywhere.
@@ -25,14 +25,14 @@ pub enum Anonymous {
     None,
 }
 
-/// Who a peer is: a name for logs, and the selectors it may publish to and subscribe to.
+/// The identity of a peer: a name for logs, and the selectors that it may publish and subscribe to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     /// The name of the token's owner, or `anonymous`.
     pub name: String,
     /// Where it may publish.
     pub publish: Vec<Selector>,
-    /// What it may subscribe to.
+    /// The selectors that it may subscribe to.
     pub subscribe: Vec<Selector>,
     /// Which requests it may answer.
     pub handle: Vec<Selector>,
@@ -61,7 +61,7 @@ impl Principal {
         }
     }
 
-    /// Who presented no token where one is needed: it may do nothing.
+    /// A peer that presented no token where one is required: it may do nothing.
     pub fn nobody() -> Self {
         Self { everything: false, is_nobody: true, ..Self::unlimited("nobody") }
     }

@@ -7,7 +7,7 @@ use std::fmt;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $word:literal, $status:literal;)*) => {
-        /// What went wrong, as a number that programs match. The text beside it may improve.
+        /// The reason of a failure, as a number that programs match. The text beside it may improve.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Code {
             $($(#[$doc])* $name,)*
@@ -170,7 +170,7 @@ codes! {
     NotAuthenticated = 4305, "not_authenticated", 401;
 }
 
-/// What a peer does best after a code. It follows from the number's range.
+/// The best reaction of a peer to a code. It follows from the number's range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// 4000 to 4099: try again at once, here or on another node.
@@ -193,7 +193,7 @@ impl Code {
         }
     }
 
-    /// What a peer does best after this code.
+    /// The best reaction of a peer to this code.
     pub fn advice(self) -> Advice {
         match self.number() {
             4000..=4099 => Advice::RetryNow,
@@ -216,7 +216,7 @@ impl fmt::Display for Code {
 pub struct Refusal {
     /// The stable number.
     pub code: Code,
-    /// What failed, why, and how to put it right: one lower-case sentence, no full stop.
+    /// The failure, its reason and its remedy: one lower-case sentence, no full stop.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a peer asks of us, whatever dialect it said it in.
+//! Commands: requests of a peer, independent of the dialect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CommandId(pub u64);
 
-/// What a peer asks of us.
+/// A request of a peer.
 #[derive(Debug, PartialEq)]
 pub enum Command {
     /// Says who it is and how it wants to be spoken to. Optional; at most once, first.
@@ -46,7 +46,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// What kinds there are, as [`Command::kind`] names them.
+    /// The kinds of commands, as [`Command::kind`] names them.
     pub const KINDS: [&str; 14] = [
         "hello",
         "subscribe",
@@ -85,7 +85,7 @@ impl Command {
     }
 }
 
-/// Who a peer is and how it wants to be spoken to.
+/// The peer's identity, and the options of its connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// A token from the configuration; without one the peer is anonymous.
@@ -98,7 +98,7 @@ pub struct Hello {
     pub fragments: bool,
     /// How much it wants to be sent at most.
     pub rates: Rates,
-    /// What it may be sent, if it says so.
+    /// The features that the client lists.
     pub features: Option<Features>,
 }
 
@@ -149,7 +149,7 @@ impl SubscriberName {
 /// How a subscription is read. Part of what makes an audience.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SubscribeOptions {
-    /// What may be skipped, if more than the topic's policy already allows.
+    /// The conflation that the subscription asks for, beyond the topic's policy.
     pub conflation: Conflation,
     /// The least time between two batches of it; what comes in between is gathered.
     pub interval: Duration,

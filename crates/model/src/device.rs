@@ -7,9 +7,9 @@ use std::sync::Arc;
 pub struct Attach {
     /// `APPLICATION/DEVICE`.
     pub device: Arc<str>,
-    /// What the field `Authorization` would be; without, the session's principal counts.
+    /// The value of the field `Authorization`; without it, the session's principal counts.
     pub authorization: Option<Box<str>>,
-    /// What it says of itself: JSON.
+    /// The device's description of itself, as JSON.
     pub info: Option<Box<str>>,
 }
 

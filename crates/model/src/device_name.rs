@@ -19,7 +19,7 @@ pub fn device_name(application: &str, device: &str) -> Result<Arc<str>, Refusal>
     for (what, text) in [("application", application), ("device", device)] {
         if !is_device_name(text) {
             let why =
-                format!("`{text}` is no name of a {what}; use 1 to 64 of A-Z a-z 0-9 . _ - :");
+                format!("`{text}` is not the name of a {what}; use 1 to 64 of A-Z a-z 0-9 . _ - :");
             return Err(Refusal::bad_request(why));
         }
     }
@@ -31,7 +31,8 @@ pub fn device_name(application: &str, device: &str) -> Result<Arc<str>, Refusal>
 /// # Errors
 /// It is no such name.
 pub fn parse_device_name(device: &str) -> Result<Arc<str>, Refusal> {
-    let why = || Refusal::bad_request(format!("`{device}` is no device; give APPLICATION/DEVICE"));
+    let why =
+        || Refusal::bad_request(format!("`{device}` is not a device; give APPLICATION/DEVICE"));
     let (application, device) = device.split_once('/').ok_or_else(why)?;
     device_name(application, device)
 }
@@ -39,7 +40,7 @@ pub fn parse_device_name(device: &str) -> Result<Arc<str>, Refusal> {
 /// The topic of a device that a command names.
 ///
 /// # Errors
-/// It is no name of a device.
+/// The text is not the name of a device.
 pub fn topic_of_device(device: &str) -> Result<TopicName, Refusal> {
     parse_device_name(device).map(|name| device_topic(&name, ""))
 }

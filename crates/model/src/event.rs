@@ -1,4 +1,4 @@
-//! What we tell a peer, whatever dialect it is said in. Publications travel beside these.
+//! Events: messages to a peer, independent of the dialect. Publications are sent beside these.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::{
     Selector, Sequence, TopicName,
 };
 
-/// What we tell a peer.
+/// A message to a peer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Answers `hello`.
@@ -26,7 +26,7 @@ pub enum Event {
         payload_bytes_max: usize,
         /// Bytes that one message to us may have.
         message_bytes_max: usize,
-        /// What we may be sent, if we say so.
+        /// The server's features, if it lists them.
         features: Option<Features>,
     },
     /// Answers `subscribe`, before the first publication of it.
@@ -35,7 +35,7 @@ pub enum Event {
     Unsubscribed {
         /// Which command.
         id: Option<CommandId>,
-        /// What is no longer read.
+        /// The selectors that are no longer read.
         selectors: Vec<Selector>,
         /// Whether we ended it, because the reader was too far behind.
         has_lagged: bool,
@@ -73,7 +73,7 @@ pub enum Event {
         id: Option<CommandId>,
         /// Which topic.
         topic: TopicName,
-        /// What was asked for.
+        /// The page.
         page: HistoryPage,
     },
     /// Answers `acknowledge`: the positions are on disk.
@@ -85,14 +85,14 @@ pub enum Event {
     Handling {
         /// Which command.
         id: Option<CommandId>,
-        /// What is now handled.
+        /// The selectors that are now handled.
         selectors: Vec<Selector>,
     },
     /// Answers `unhandle`.
     Unhandled {
         /// Which command.
         id: Option<CommandId>,
-        /// What is no longer handled.
+        /// The selectors that are no longer handled.
         selectors: Vec<Selector>,
     },
     /// A request, to whoever handles it.
@@ -193,7 +193,7 @@ impl Event {
 pub struct Subscribed {
     /// Which command.
     pub id: Option<CommandId>,
-    /// What is now read.
+    /// The selectors that are now read.
     pub selectors: Vec<Selector>,
     /// The topics named without wildcard. Those that patterns select follow as `Event::Topic`.
     pub topics: Vec<SubscribedTopic>,

@@ -1,4 +1,4 @@
-//! What the two sides of a connection may send each other.
+//! Features: optional parts of the protocol, negotiated in `hello` and `welcome`.
 
 use crate::Command;
 
@@ -24,7 +24,7 @@ impl Features {
     /// All that this version knows, which is also what who names none knows.
     pub const ALL: Self = Self((1 << NAMES.len()) - 1);
 
-    /// What a command takes. Devices are asked with requests.
+    /// The features that a command needs. Devices are asked with requests.
     pub fn needed_by(command: &Command) -> Self {
         match command {
             Command::Subscribe(wanted) if wanted.name.is_some() => Self::SUBSCRIBERS,

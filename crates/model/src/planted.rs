@@ -3,7 +3,7 @@
 //! They are compiled in only where debug assertions are, never into a program that is built for release; and only
 //! code that is linked with the server can plant one, on its own thread.
 
-/// What is wrong while it is planted; a number is that of the audit that found it.
+/// A fault that a test can plant; the number is that of the audit that found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// 8: who stands beyond what a topic's home has reads on from there, untold.
@@ -36,25 +36,25 @@ pub enum Fault {
     SlotOfAParkedSession,
     /// 77: a session steps in before what it has of the joined subscriptions was passed, or of what it was ahead in.
     StepsInTooEarly,
-    /// What a home told before it heard that its topic is not wanted any more counts for a pattern that was asked for later.
+    /// Mail that a home sent before it learned that its topic is not wanted any more counts for a pattern that was asked for later.
     StaleStateTaken,
     /// 78: what was taken over from a home makes a delivery come twice.
     DeliveryComesTwice,
     /// 79: a topic is told the delta of an earlier one in its slot.
     DeltaOfAnotherTopic,
-    /// What memory lacks is told as a gap without asking the disk.
+    /// Publications that memory lacks are reported as a gap without asking the disk.
     DiskIsNotAsked,
-    /// What memory has is told as a gap where the ring does not reach back.
+    /// Publications in memory are reported as a gap where the ring does not reach back.
     MemoryIsNotAsked,
-    /// What the ring has is told as a gap where memory and disk do not reach back.
+    /// Publications in the ring are reported as a gap where memory and disk do not reach back.
     RingIsNotAsked,
-    /// What neither memory nor disk has is passed over untold.
+    /// Publications in neither memory nor disk are skipped without a gap.
     UntoldGap,
-    /// What a follower's full mailbox lost is passed over untold.
+    /// Publications lost by a follower's full mailbox are skipped without a gap.
     UntoldLossOfAFollower,
-    /// What a topic keeps is told without asking the subscription's filter.
+    /// The history of a topic is sent without applying the subscription's filter.
     UnfilteredAfresh,
-    /// What a filter does not accept replaces what it accepts.
+    /// Publications that a filter rejects replace accepted ones.
     FilteredReplaces,
     /// Conflation leaves out the newest, too.
     NewestReplaced,
@@ -62,9 +62,9 @@ pub enum Fault {
     ConflatesUnasked,
     /// Readers are not told that a topic's numbering goes on in another epoch.
     EpochUntold,
-    /// Who fell off the ring is not told so.
+    /// A session that fell off the ring receives no notice of it.
     EpochFallsOffTheRing,
-    /// What is told in a new epoch is a difference to what was told in the old one.
+    /// A publication of a new epoch is sent as a delta from one of the old epoch.
     DeltaAcrossEpochs,
     /// An `acknowledge` forgets what was acknowledged of other topics.
     AcknowledgedAlone,

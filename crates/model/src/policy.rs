@@ -1,11 +1,11 @@
-//! What is kept of a topic and what its readers may miss: chosen by ordered patterns.
+//! Topic policies: retention, safety and conflation, chosen by ordered patterns.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::Selector;
 
-/// What is kept of a topic, how safe an acknowledgement is, what a late reader gets.
+/// The retention of a topic, the safety of its acknowledgements, and the start of its late readers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicPolicy {
     /// Whether the newest publication is kept for readers who come later.
@@ -23,7 +23,7 @@ pub struct TopicPolicy {
     pub memory_count: usize,
     /// Of a topic on disk, how many payload bytes memory holds too.
     pub memory_bytes: usize,
-    /// What readers may skip; what goes if nothing is said follows from what is kept.
+    /// The conflation; the default follows from the retention.
     pub conflation: Option<Conflation>,
     /// The least time between two publications that readers are told of: what comes in between is
     /// gathered and, with `Conflation::Always`, only the newest told.
@@ -33,7 +33,7 @@ pub struct TopicPolicy {
     pub conflation_key: Option<Box<str>>,
     /// Whether publications may be compressed for readers that agreed to it.
     pub compress: bool,
-    /// What happens to a reader that fell further behind than history reaches.
+    /// The reaction to a reader that fell further behind than history reaches.
     pub lagged: Lagged,
     /// How safe a publication is when it is acknowledged.
     pub ack: AckLevel,
@@ -63,7 +63,7 @@ impl Default for TopicPolicy {
 }
 
 impl TopicPolicy {
-    /// What readers may skip. A topic that keeps only its value is one of values: a newer one replaces
+    /// The conflation in effect. A topic that keeps only its value is one of values: a newer one replaces
     /// what a reader has not got yet.
     pub fn conflation(&self) -> Conflation {
         self.conflation.unwrap_or(match self.history_count {
@@ -94,7 +94,7 @@ impl TopicPolicy {
 /// Payload bytes of one topic that memory holds, unless a policy says otherwise.
 const HELD_BYTES: usize = 1 << 20;
 
-/// What a reader may skip, from the most lenient to the strictest: the stricter of topic and
+/// The publications that a reader may skip, from the most lenient rule to the strictest: the stricter of topic and
 /// subscription wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Conflation {
@@ -150,7 +150,7 @@ impl Rates {
     }
 }
 
-/// What happens to a reader that fell further behind than history reaches.
+/// The reaction to a reader that fell further behind than history reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lagged {
     /// It is told exactly what it missed, then reads on from the oldest that is kept.
@@ -193,6 +193,6 @@ impl AckLevel {
 pub struct PolicyRule {
     /// Which topics.
     pub selector: Selector,
-    /// What goes for them.
+    /// The policy of these topics.
     pub policy: TopicPolicy,
 }

@@ -6,7 +6,7 @@ use triomphe::{Arc, ThinArc};
 
 use crate::{Code, Epoch, Limits, Moment, Refusal, Sequence, TopicName};
 
-/// What a payload's bytes are.
+/// The kind of a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PayloadKind {
     /// Valid JSON text, kept byte for byte.
@@ -114,7 +114,7 @@ impl Payload {
         Self(ThinArc::from_header_and_slice(Header::new(kind, None), bytes))
     }
 
-    /// What the bytes are.
+    /// The kind of the payload.
     pub fn kind(&self) -> PayloadKind {
         self.0.header.header.kind()
     }
@@ -173,7 +173,7 @@ impl fmt::Debug for SharedPayload {
 pub struct Draft {
     /// Where it goes.
     pub topic: TopicName,
-    /// What it says.
+    /// The payload.
     pub payload: Payload,
     /// Makes a repeated draft answer with the first one's position.
     pub idempotency_key: Option<Box<str>>,
@@ -247,7 +247,7 @@ impl Publication {
         self.0.header.header.unix_ms()
     }
 
-    /// What the payload's bytes are.
+    /// The kind of the payload.
     pub fn kind(&self) -> PayloadKind {
         self.0.header.header.kind()
     }

@@ -10,11 +10,11 @@ use crate::{CommandId, Payload, Selector, TopicName};
 pub struct Handle {
     /// The topics whose requests it answers.
     pub selectors: Vec<Selector>,
-    /// What its session takes of all that it handles.
+    /// The capacity of the session, over all its selectors.
     pub capacity: Capacity,
 }
 
-/// What a session takes of the requests that it handles.
+/// The capacity of a session for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// How many may be open with it at a time.
@@ -33,13 +33,13 @@ pub struct Unhandle {
 /// Something to be answered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// What it is about.
+    /// The topic.
     pub topic: TopicName,
-    /// What it says.
+    /// The payload.
     pub payload: Arc<Payload>,
     /// How long the answer may take.
     pub timeout: Duration,
-    /// Who may answer.
+    /// The handlers that may answer.
     pub to: Recipients,
     /// Makes a repeated request have the first one's outcome.
     pub key: Option<Box<str>>,
@@ -65,7 +65,7 @@ pub struct Recipients {
 pub struct Respond {
     /// The number of the request.
     pub request: u64,
-    /// What it says, or why there is none.
+    /// The answer's payload, or the reason why there is none.
     pub result: Result<Arc<Payload>, Unanswered>,
 }
 
@@ -83,15 +83,15 @@ pub enum Unanswered {
 pub struct Asked {
     /// Its number, for the answer.
     pub request: u64,
-    /// What it is about.
+    /// The topic.
     pub topic: TopicName,
-    /// What it says.
+    /// The payload.
     pub payload: Arc<Payload>,
     /// How long the answer may take.
     pub timeout: Duration,
     /// The public name of the session that asks; empty for requests over HTTP.
     pub session: Arc<str>,
-    /// Who asks.
+    /// The requester's principal.
     pub principal: Arc<str>,
 }
 
@@ -102,7 +102,7 @@ pub struct Response {
     pub id: Option<CommandId>,
     /// The public name of the session that answered.
     pub session: Arc<str>,
-    /// What it says.
+    /// The payload.
     pub payload: Arc<Payload>,
     /// Whether others may answer, too.
     pub has_more: bool,

@@ -1,8 +1,8 @@
-//! What takes a right: one question, one answer, one text for each, whoever asks and over whatever transport.
+//! Actions that need a right: one question, one answer and one text for each, for every peer and transport.
 
 use crate::{Action, Code, Principal, Refusal, Selector, TopicName};
 
-/// What a peer wants, as far as it takes a right.
+/// An action of a peer that needs a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish<'a> {
     /// To read all that is selected: to subscribe, to list, to look at a value or a history.
@@ -15,7 +15,7 @@ pub enum Wish<'a> {
     Handle(&'a Selector),
     /// To attach the device whose topic this is.
     Attach(&'a TopicName),
-    /// To have positions remembered under a name. What they are of takes the right to read it as well.
+    /// To store positions under a name. The topics of the positions need the right to read as well.
     Acknowledge,
     /// To see who is connected: it takes the right to read this, and to be no anonymous reader.
     Inspect(&'a Selector),

@@ -57,7 +57,7 @@ impl std::borrow::Borrow<str> for TopicName {
     }
 }
 
-/// What topic names and selectors have in common: length, levels, characters.
+/// The rules that topic names and selectors share: length, levels, characters.
 pub(crate) fn check_levels(text: &str, limits: &Limits) -> Result<(), TopicNameError> {
     if text.is_empty() {
         return Err(TopicNameError::Empty);

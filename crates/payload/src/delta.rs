@@ -11,7 +11,7 @@ use oxidelta::compress::SecondaryCompression;
 use oxidelta::compress::encoder::{CompressOptions, encode_all};
 use serde_json::Value;
 
-/// What makes one payload of another.
+/// The difference between two payloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The difference, in the form that its kind says.
@@ -23,7 +23,7 @@ pub struct Difference {
 /// A delta that does not make what it should.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadDelta {
-    /// What is wrong with it.
+    /// The error.
     pub text: String,
 }
 
@@ -38,7 +38,7 @@ impl std::error::Error for BadDelta {}
 /// Percent of the whole payload that a delta may have to be worth it.
 const WORTH_PERCENT: usize = 60;
 
-/// What makes one publication of another: a JSON patch goes for JSON only. `None` as for [`make`].
+/// The difference between two publications: a JSON patch is for JSON only. `None` as for [`make`].
 pub fn between(kind: DeltaKind, base: &Publication, next: &Publication) -> Option<Difference> {
     if kind == DeltaKind::JsonPatch && next.kind() != PayloadKind::Json {
         return None;
@@ -46,7 +46,7 @@ pub fn between(kind: DeltaKind, base: &Publication, next: &Publication) -> Optio
     make(kind, base.payload(), next.payload())
 }
 
-/// What makes `next` of `base`; `None` if it is not clearly smaller than `next`, or cannot be made.
+/// The difference from `base` to `next`; `None` if it is not clearly smaller than `next`, or cannot be made.
 pub fn make(kind: DeltaKind, base: &[u8], next: &[u8]) -> Option<Difference> {
     let (bytes, crc) = match kind {
         DeltaKind::None => return None,
@@ -94,12 +94,12 @@ pub fn apply(kind: DeltaKind, base: &[u8], delta: &[u8], crc: u32) -> Result<Vec
             (next, Some(found))
         }
         DeltaKind::JsonPatch => {
-            let mut value = value_of(base).ok_or_else(|| bad("its base is no JSON"))?;
+            let mut value = value_of(base).ok_or_else(|| bad("its base is not JSON"))?;
             let patch: json_patch::Patch =
-                serde_json::from_slice(delta).map_err(|_| bad("it is no JSON patch"))?;
+                serde_json::from_slice(delta).map_err(|_| bad("it is not a JSON patch"))?;
             json_patch::patch(&mut value, &patch)
                 .map_err(|error| BadDelta { text: error.to_string() })?;
-            let next = serde_json::to_vec(&value).map_err(|_| bad("its result is no JSON"))?;
+            let next = serde_json::to_vec(&value).map_err(|_| bad("its result is not JSON"))?;
             (next, canonical_crc(&value))
         }
     };

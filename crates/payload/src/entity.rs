@@ -2,7 +2,7 @@
 
 use model::{PayloadKind, Publication};
 
-/// What a publication is about: the text or number at `pointer` (RFC 6901) of its JSON. `None` for what is not
+/// The entity of a publication: the text or number at `pointer` (RFC 6901) of its JSON. `None` for what is not
 /// JSON, or has something else there.
 pub fn entity(pointer: &str, publication: &Publication) -> Option<Box<str>> {
     if publication.kind() != PayloadKind::Json {

@@ -1,4 +1,4 @@
-//! What must hold of any bytes. The property tests and the fuzzer call the same functions.
+//! Properties that hold for all bytes. The property tests and the fuzzer call the same functions.
 
 use model::{Limits, TopicName};
 
@@ -11,7 +11,7 @@ fn limits() -> Limits {
     Limits { message_bytes_max: 300, head_bytes_max: 400, body_bytes_max: 500, ..Limits::default() }
 }
 
-/// What a WebSocket receiver says to `bytes` that arrive in `pieces` (then all the rest at once).
+/// The messages that a WebSocket receiver reads from `bytes` that arrive in `pieces` (then all the rest at once).
 pub fn receive(bytes: &[u8], pieces: &[usize]) -> (Vec<String>, Option<FrameError>) {
     receive_with(bytes, pieces, None)
 }

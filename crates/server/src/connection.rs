@@ -82,7 +82,7 @@ impl State {
         matches!(self, Self::Device(_) | Self::DeviceSocket(_)) || self.native().is_some()
     }
 
-    /// The same, to be changed.
+    /// Mutable access to the native conversation.
     pub(crate) fn native_mut(&mut self) -> Option<&mut Native> {
         match self {
             Self::Native(native) => Some(native),

@@ -289,7 +289,9 @@ impl<I: Io> Shard<I> {
                 "filter" => to.filter = Some(value.into()),
                 _ => {
                     let known = "use topic, timeout_ms, key, session, principal and filter";
-                    return Err(Refusal::bad_request(format!("`{name}` is no parameter; {known}")));
+                    return Err(Refusal::bad_request(format!(
+                        "`{name}` is not a parameter; {known}"
+                    )));
                 }
             }
         }

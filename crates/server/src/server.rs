@@ -428,7 +428,7 @@ fn tell_settings(config: &Config) {
 const OPEN_TO_ALL: &str = "
     ********************************************************************************
     ** ANYBODY WHO REACHES ADDRESS MAY READ AND PUBLISH EVERYTHING:
-    ** it is no loopback address, and access.anonymous is \"all\", the default.
+    ** it is not a loopback address, and access.anonymous is \"all\", the default.
     ** Set access.anonymous to \"read\" or \"none\" and give tokens, or listen on 127.0.0.1.
     ********************************************************************************";
 

@@ -48,7 +48,9 @@ fn server_of(text: &str) -> Result<String, String> {
         None if text.is_empty() => Err("it is empty; write such as localhost:8470".into()),
         None => Ok(format!("ws://{text}")),
         Some(("ws" | "http" | "wss" | "https", rest)) if !rest.is_empty() => Ok(text.into()),
-        Some(_) => Err("it is no address of a server; write such as ws://localhost:8470".into()),
+        Some(_) => {
+            Err("it is not the address of a server; write such as ws://localhost:8470".into())
+        }
     }
 }
 
@@ -335,10 +337,10 @@ pub(crate) struct BenchArgs {
     pub output: Output,
 }
 
-/// What the server logs, to standard error.
+/// The server's log, on standard error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogArgs {
-    /// What is logged: off, error, warn, info, debug or trace; also by part: info,webhooks=debug.
+    /// The level of the log: off, error, warn, info, debug or trace; also by part: info,webhooks=debug.
     #[arg(long = "log-level", value_name = "LEVEL", default_value = "info", env = "TIDEGATE_LOG")]
     pub level: LogLevel,
     /// How: lines of text, or an object of JSON on each line.
@@ -357,7 +359,7 @@ fn origin_of(text: &str) -> Result<String, String> {
     server::config::check_origin(text).map(|()| text.to_owned()).map_err(|why| format!("it {why}"))
 }
 
-/// What a server is told. Environment variables say settings as well: docs/configuration.md.
+/// The settings of a server. Environment variables set them as well: docs/configuration.md.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SettingsArgs {
     /// The configuration file.
@@ -420,7 +422,7 @@ pub(crate) struct SubArgs {
     /// Ends after so many publications.
     #[arg(long)]
     pub count: Option<u64>,
-    /// What may be skipped: off, lagging (while behind), always (with --interval-ms), or unsubscribe.
+    /// The publications that may be skipped: off, lagging (while behind), always (with --interval-ms), or unsubscribe.
     #[arg(long, default_value = "off")]
     pub conflation: String,
     /// Milliseconds between two batches at least.

@@ -81,7 +81,7 @@ fn scale_of(text: &str) -> Result<Option<f64>, String> {
     match (text, text.parse::<f64>()) {
         ("auto", _) => Ok(None),
         (_, Ok(scale)) if scale > 0.0 => Ok(Some(scale)),
-        _ => Err(format!("cannot scale by `{text}`: it is no number above 0; say auto or 0.1")),
+        _ => Err(format!("cannot scale by `{text}`: it is not a number above 0; say auto or 0.1")),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{Failure, Outcome};
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const NOTHING_RUNS: Duration = Duration::from_secs(3600);
 
-/// What a command said, or why it failed.
+/// The output of a command, or the reason of its failure.
 type Answer = Result<Arc<Payload>, Box<str>>;
 
 /// Runs a command for each request; ends when the server refuses.
@@ -76,7 +76,7 @@ pub(crate) fn handle(args: &HandleArgs) -> Outcome {
 /// The process groups of commands that run, to be killed when this program is stopped.
 type Running = Arc<Mutex<BTreeSet<u32>>>;
 
-/// What bounds a command.
+/// The limits of a command.
 #[derive(Clone, Debug)]
 struct Bounds {
     output_bytes_max: usize,

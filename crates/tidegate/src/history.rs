@@ -31,14 +31,16 @@ pub(crate) fn since(text: &str) -> Result<u64, String> {
     let since = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     since
         .and_then(|since| u64::try_from(since.as_millis()).ok())
-        .ok_or_else(|| "it is no time; write such as 10m, 2h or 2026-01-31T12:00:00Z".to_owned())
+        .ok_or_else(|| "it is not a time; write such as 10m, 2h or 2026-01-31T12:00:00Z".to_owned())
 }
 
 pub(crate) fn history(args: &HistoryArgs) -> Outcome {
     let topic = topic_of(&args.topic)?;
     let sequence = |number: u64| {
         Sequence::new(number).ok_or_else(|| {
-            wrong(format!("cannot read on after {number}: it is no sequence; they are below 2^53"))
+            wrong(format!(
+                "cannot continue after {number}: it is not a sequence; sequences are below 2^53"
+            ))
         })
     };
     let mut start = match (args.after, args.since) {

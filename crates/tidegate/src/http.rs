@@ -15,7 +15,7 @@ use crate::args::Remote;
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
-/// What stands for itself in a path; the slashes of a topic's name do.
+/// Characters that stand for themselves in a path; the slashes of a topic's name do.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'$');
 
@@ -42,7 +42,7 @@ fn roots_for(remote: &Remote) -> (RootCerts, Option<String>) {
 /// The HTTP side of a server.
 pub(crate) struct Api {
     agent: Agent,
-    /// What the user calls it.
+    /// The user's name for it.
     server: String,
     base: String,
     token: Option<String>,
@@ -116,7 +116,7 @@ impl Api {
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     }
 
-    /// What went wrong, and what helps.
+    /// The failure, and its remedy.
     fn told(&self, error: &ureq::Error) -> (String, String) {
         let inner = match error {
             ureq::Error::Io(error) => error.get_ref(),
@@ -140,7 +140,7 @@ impl Api {
         }
     }
 
-    /// What stands for a refusal: how it is told, and the server's code.
+    /// A refusal: its text, and the server's code.
     pub(crate) fn refusal(&self, status: u16, text: &str) -> (Failure, String) {
         let said: Value = serde_json::from_str(text).unwrap_or_default();
         match (said["error"].as_str(), said["code"].as_u64()) {

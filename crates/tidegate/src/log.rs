@@ -25,10 +25,10 @@ const LINES_WAITING_MAX: usize = 4_096;
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// How long the last lines may take to be written when the program ends.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-/// What parts of the program a level may be said for.
+/// The parts of the program that may have a level of their own.
 const PARTS: [&str; 3] = ["server", "backbone", "webhooks"];
 
-/// What is logged: a level, or levels by part of the program.
+/// The level of the log, or levels by part of the program.
 #[derive(Clone, Debug)]
 pub(crate) struct LogLevel(Targets);
 
@@ -42,7 +42,7 @@ impl FromStr for LogLevel {
             let (part, level) = word.split_once('=').map_or((None, word), |(p, l)| (Some(p), l));
             let is_level = LEVELS.contains(&level);
             let Some(level) = level.parse::<LevelFilter>().ok().filter(|_| is_level) else {
-                return Err(format!("`{level}` is no level; say {}", LEVELS.join(", ")));
+                return Err(format!("`{level}` is not a level; say {}", LEVELS.join(", ")));
             };
             targets = match part {
                 None => targets.with_default(level),
@@ -58,7 +58,7 @@ impl FromStr for LogLevel {
     }
 }
 
-/// What the thread that writes is given.
+/// The input of the thread that writes.
 enum Job {
     Line(Vec<u8>),
     /// Tell when all that came before is written.
@@ -169,7 +169,7 @@ impl<'a> MakeWriter<'a> for Lines {
     }
 }
 
-/// Writes lines until nobody logs any more. What was lost is told once there is room for it again.
+/// Writes lines until nobody logs any more. Lost lines are reported once there is room again.
 fn write_all(jobs: &Receiver<Job>, lost: &AtomicU64, mut out: impl Write) {
     loop {
         let job = match jobs.try_recv() {
@@ -208,17 +208,17 @@ mod tests {
             assert!(LogLevel::from_str(text).is_ok(), "{text}");
         }
         for (text, why) in [
-            ("verbose", "`verbose` is no level; say off, error"),
-            ("", "`` is no level"),
+            ("verbose", "`verbose` is not a level; say off, error"),
+            ("", "`` is not a level"),
             ("info,hub=debug", "there is no part `hub`; say server or backbone or webhooks"),
-            ("server=loud", "`loud` is no level"),
+            ("server=loud", "`loud` is not a level"),
         ] {
             let error = LogLevel::from_str(text).expect_err(text);
             assert!(error.starts_with(why), "{error}");
         }
     }
 
-    /// What is written, and what holds it up.
+    /// The output, which a test can hold up by its lock.
     #[derive(Clone, Default)]
     struct Slow(Arc<Mutex<Vec<u8>>>);
 

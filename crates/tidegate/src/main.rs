@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a command answers with: nothing, or why it failed.
+/// The result of a command: nothing, or the reason of its failure.
 pub(crate) type Outcome = Result<(), (Failure, String)>;
 
 /// Prints a line. Ends the program where that is not possible: quietly if whoever reads our output has gone

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::usage::wrong;
 
-/// What the user says that a payload is.
+/// The payload kind that the user gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Nothing,
@@ -14,7 +14,7 @@ pub(crate) enum Said {
     Bytes,
 }
 
-/// What a payload is: as the user says, or else what it looks like.
+/// The kind of a payload: as the user says, or else by its content.
 pub(crate) fn kind_of(said: Said, bytes: &[u8]) -> PayloadKind {
     let is_json = || serde_json::from_slice::<Value>(bytes).is_ok();
     match said {

@@ -35,7 +35,7 @@ pub(crate) fn connect_with(remote: &Remote, rates: Rates) -> Result<Client, (Fai
     Client::connect(&remote.server, options).map_err(|error| failure_of(&error))
 }
 
-/// What an error means for the exit code.
+/// The exit code of an error.
 pub(crate) fn failure_of(error: &ClientError) -> (Failure, String) {
     let is_refused = match error.code {
         ErrorCode::Server(code) => {

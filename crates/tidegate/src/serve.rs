@@ -91,7 +91,7 @@ fn tell_service_manager(state: NotifyState) {
     }
 }
 
-/// What SIGHUP does.
+/// Handles SIGHUP.
 fn reload_of(server: &Server, args: &SettingsArgs, origins: &[String]) -> Box<dyn Fn() + Send> {
     let reload = server.reloader();
     let (args, origins) = (args.clone(), origins.to_vec());

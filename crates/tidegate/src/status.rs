@@ -8,7 +8,7 @@ use crate::args::StatusArgs;
 use crate::http::Api;
 use crate::{Failure, Outcome, print_line};
 
-/// What is shown, by the names of the server's metrics.
+/// The figures that are shown, by the names of the server's metrics.
 const SHOWN: [(&str, &str); 11] = [
     ("connections", "tidegate_connections"),
     ("sessions", "tidegate_sessions"),
@@ -53,7 +53,7 @@ pub(crate) fn status(args: &StatusArgs) -> Outcome {
     }
 }
 
-/// What the metrics say, over all shards.
+/// The metrics, over all shards.
 pub(crate) fn sums_of(text: &str) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {

@@ -83,7 +83,7 @@ pub(crate) fn subscribe(args: &SubArgs) -> Outcome {
 /// How long nothing may come before a user at a terminal is told what is waited for.
 const HINT_AFTER: Duration = Duration::from_millis(700);
 
-/// What is waited for, for whoever sees nothing come.
+/// The reason why nothing arrives yet, for the user.
 fn hint_of(selectors: &[Selector], start: &Start) -> String {
     let names: Vec<String> = selectors.iter().map(|it| format!("`{it}`")).collect();
     let what = match start {

@@ -12,7 +12,7 @@ use crate::slow::lines_of;
 use crate::status::sums_of;
 use crate::{Failure, Outcome, print_line};
 
-/// What stands there now, by the names of the server's metrics.
+/// The current figures, by the names of the server's metrics.
 const NOW: [(&str, &str); 9] = [
     ("connections", "tidegate_connections"),
     ("sessions", "tidegate_sessions"),
@@ -25,7 +25,7 @@ const NOW: [(&str, &str); 9] = [
     ("memory pressure", "tidegate_memory_pressure"),
 ];
 
-/// What happens, per second.
+/// The rates, per second.
 const RATES: [(&str, &str); 9] = [
     ("publications", "tidegate_publications_total"),
     ("delivered", "tidegate_delivered_total"),
@@ -47,7 +47,7 @@ const USUAL_COLUMNS: usize = 120;
 
 type Numbers = BTreeMap<String, u64>;
 
-/// What was seen at a moment.
+/// The figures of one moment.
 struct Sample {
     at: Instant,
     numbers: Numbers,

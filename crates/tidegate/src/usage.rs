@@ -1,4 +1,4 @@
-//! What the user typed, read into words of the protocol; what is none of them is wrong usage.
+//! Reads the user's arguments into terms of the protocol; everything else is wrong usage.
 
 use model::{Limits, Selector, TopicName};
 use payload::filter;

@@ -188,7 +188,7 @@ def test_addresses(address: str, url: str) -> None:
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:8470", "ftp://a", "ws://"])
 def test_what_is_no_address_is_said_to_be_none(address: str) -> None:
-    with pytest.raises(ValueError, match="it is no address"):
+    with pytest.raises(ValueError, match="it is not an address"):
         web_socket_url(address)
 
 

@@ -81,7 +81,7 @@ export class Publisher {
   #requests = 0;
   readonly #waiting: (() => void)[] = [];
 
-  /** A publisher to the server at `url`, such as `http://localhost:8470`. Throws if it is no address. */
+  /** A publisher to the server at `url`, such as `http://localhost:8470`. Throws if it is not an address. */
   constructor(url: string, options: PublisherOptions = {}) {
     this.#url = httpUrl(url, "publish", {});
     this.#options = options;

@@ -62,7 +62,7 @@ class Reader {
 function applyVcdiff(base: Uint8Array, delta: Uint8Array): Uint8Array {
   const reader = new Reader(delta);
   const [first, second, third] = reader.take(4);
-  if (first !== 0xd6 || second !== 0xc3 || third !== 0xc4) throw new Error("it is no VCDIFF");
+  if (first !== 0xd6 || second !== 0xc3 || third !== 0xc4) throw new Error("it is not a VCDIFF");
   if (reader.byte() !== 0) throw new Error("it has secondary compression, a code table or a header of its own");
   let target: Uint8Array = new Uint8Array(0);
   while (!reader.isAtEnd) {

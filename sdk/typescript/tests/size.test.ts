@@ -24,7 +24,7 @@ test("a page that only looks at codes does not load the client", async () => {
 
 test("the decoders of deltas are small, and not in the main entry", async () => {
   expect(await gzippedBytes('export * from "@tidegate/client/vcdiff";')).toBeLessThanOrEqual(1_800);
-  expect(await bundle('export * from "@tidegate/client";')).not.toContain("it is no VCDIFF");
+  expect(await bundle('export * from "@tidegate/client";')).not.toContain("it is not a VCDIFF");
   expect(await gzippedBytes('export * from "@tidegate/client/json-patch";')).toBeLessThanOrEqual(1_000);
 });
 

@@ -92,7 +92,7 @@ function parsed(text) {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new Error(`This is no JSON: ${error.message}. Put it right, or choose the kind Text.`);
+    throw new Error(`This is not JSON: ${error.message}. Put it right, or choose the kind Text.`);
   }
 }
 

@@ -212,7 +212,7 @@ impl Reader {
                 match client.next(Instant::now() + Duration::from_millis(50)) {
                     Some(Update::Message { message, .. }) => {
                         let value = serde_json::from_slice(&message.payload)
-                            .map_err(|error| format!("what came is no JSON: {error}"))?;
+                            .map_err(|error| format!("the message is not JSON: {error}"))?;
                         let topic = message.topic.as_str().to_owned();
                         kept.lock().expect("no holder panics").insert(topic, value);
                     }

@@ -77,7 +77,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// Reads a packet to a client, or `None` if it is no IPv4 TCP.
+/// Reads a packet to a client, or `None` if it is not IPv4 with TCP.
 pub(crate) fn read(packet: &[u8]) -> Option<Segment<'_>> {
     let ip = packet.get(VIRTIO..)?;
     if *ip.first()? != 0x45 || *ip.get(9)? != 6 {

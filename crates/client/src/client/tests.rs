@@ -117,7 +117,7 @@ fn a_first_connection_that_fails_is_logged_once() {
     assert_eq!(text.lines().count(), 1, "{text}");
 }
 
-/// What is logged.
+/// The lines of the log.
 struct Lines(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
 impl Write for Lines {

@@ -47,7 +47,7 @@ fn publication(number: u64) -> ServerRecord<'static> {
     }
 }
 
-/// What was asked for under `id`.
+/// The command with this `id`.
 fn asked(all: &mut Subscriptions, id: u64) -> Subscribe {
     match all.poll_command(CommandId(id)) {
         Some(Command::Subscribe(subscribe)) => subscribe,
@@ -183,7 +183,7 @@ fn settled(all: &mut Subscriptions, next_id: &mut u64) -> Vec<(u64, Command)> {
     commands
 }
 
-/// What was told since the last time, in words.
+/// The updates since the last call, in words.
 fn news(all: &mut Subscriptions) -> Vec<String> {
     let line = |(of, told): (SubscriptionId, Told)| match told {
         Told::Message(message) => Some(format!("{} message {}", of.0, message.sequence)),
@@ -300,7 +300,7 @@ fn what_is_left_of_those_that_overlap_is_asked_for_again_as_it_wants_to_be_read(
     assert_eq!(again.positions[0].1.sequence, sequence(5));
 }
 
-/// What it costs to ask for so many patterns and a topic of each, in nodes that are looked at.
+/// The cost of asking for so many patterns and a topic of each, in visited nodes.
 fn steps_for(pairs: usize) -> usize {
     let (mut all, mut id) = (Subscriptions::default(), 1);
     all.handle_connected();

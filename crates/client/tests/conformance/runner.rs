@@ -233,7 +233,7 @@ impl Runner {
     fn subscribe(&mut self, step: &Value) -> Result {
         let command = match self.command(step) {
             Ok(Command::Subscribe(subscribe)) => subscribe,
-            Ok(other) => return Err(format!("it is no subscribe: {other:?}")),
+            Ok(other) => return Err(format!("it is not a subscribe: {other:?}")),
             Err(failed) => return self.settle(Err(failed), step),
         };
         let name = text(step, "client")?;
@@ -302,7 +302,7 @@ impl Runner {
     fn handle(&mut self, step: &Value) -> Result {
         let command = match self.command(step) {
             Ok(Command::Handle(handle)) => handle,
-            Ok(other) => return Err(format!("it is no handle: {other:?}")),
+            Ok(other) => return Err(format!("it is not a handle: {other:?}")),
             Err(failed) => return self.settle(Err(failed), step),
         };
         let answers = match step["answers"].as_str() {

@@ -243,7 +243,7 @@ impl SessionTable {
         self.slots.get_at(member.place()).expect("members are open")
     }
 
-    /// The same, to be changed.
+    /// Mutable access to a session that an audience lists.
     pub(crate) fn of_member_mut(&mut self, member: Member) -> &mut Session {
         self.slots.get_at_mut(member.place()).expect("members are open")
     }

@@ -65,12 +65,12 @@ impl<T> Chunks<T> {
         self.chunks.get(index / CHUNK)?.get(index % CHUNK)?.as_ref()
     }
 
-    /// The same, to be changed.
+    /// Mutable access to the value at `index`.
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)?.as_mut()
     }
 
-    /// The same, to be changed.
+    /// Mutable access to all values.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
         let entries = self.chunks.iter_mut().flatten().enumerate();
         entries.filter_map(|(index, entry)| Some((index, entry.as_mut()?)))

@@ -195,7 +195,7 @@ impl<T> SlotTable<T> {
         chunk.values.get(place as usize % CHUNK)?.as_ref()
     }
 
-    /// The same, to be changed.
+    /// Mutable access to the value at a place.
     pub(crate) fn get_at_mut(&mut self, place: u32) -> Option<&mut T> {
         let chunk = self.chunks.get_mut(place as usize / CHUNK)?;
         chunk.values.get_mut(place as usize % CHUNK)?.as_mut()

@@ -289,7 +289,7 @@ impl TopicTable {
         self.slots.get(index.0).expect("the slot holds a topic")
     }
 
-    /// The same, to be changed.
+    /// Mutable access to the topic in a slot.
     pub(crate) fn at_mut(&mut self, index: TopicIndex) -> &mut Topic {
         self.slots.get_mut(index.0).expect("the slot holds a topic")
     }

@@ -1,7 +1,7 @@
-//! What a filter may cost: told from its text, before it is ever asked.
+//! The maximum cost of a filter, computed from its text before it is ever evaluated.
 //!
-//! Each operation is given the most that its operands may hold, in whole payloads and in bytes beside. What it
-//! copies or goes through is added up. So a filter goes through a payload a few times at most, whatever is in it.
+//! Each operation is given the most that its operands may hold, in whole payloads and in bytes beside. The bytes that
+//! it copies or goes through are added up. A filter therefore goes through a payload a few times at most, whatever its content.
 
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, operators};
@@ -29,7 +29,7 @@ impl Amount {
         Self { payloads, bytes: self.bytes.saturating_add(other.bytes) }
     }
 
-    /// What both may hold at most, if they are the same.
+    /// The most that both may hold, if they are the same.
     fn common(self, other: Self) -> Self {
         match (self.payloads, other.payloads) {
             (0, 1..) => self,
@@ -47,7 +47,7 @@ impl Amount {
     }
 }
 
-/// What an expression evaluates to.
+/// The value of an expression.
 #[derive(Clone, Copy, Debug)]
 struct Made {
     holds: Amount,
@@ -119,7 +119,7 @@ fn parts_of(entry: &EntryExpr) -> Vec<&IdedExpr> {
     }
 }
 
-/// What is made of several parts by copying them.
+/// A value made of several parts by copying them.
 fn gather<'a>(
     parts: impl Iterator<Item = &'a IdedExpr>,
     depth: usize,

@@ -9,7 +9,7 @@ use cel::ParseErrors;
 pub struct FilterError {
     /// The character that it is about, counted from 0, where it is about one.
     pub at: Option<usize>,
-    /// What is wrong, without a full stop.
+    /// The error, without a full stop.
     pub why: String,
 }
 
@@ -21,7 +21,7 @@ impl FilterError {
         Self { at: None, why: why.into() }
     }
 
-    /// What the parser says of `text`, in our words.
+    /// The parser's error about `text`, in our words.
     pub(super) fn of_parser(text: &str, errors: &ParseErrors) -> Self {
         let Some(first) = errors.errors.first() else { return Self::new("it does not parse") };
         let (line, column) = first.pos;
@@ -54,7 +54,7 @@ impl fmt::Display for FilterError {
     }
 }
 
-/// What is wrong at a place, by what stands there and by what the parser says.
+/// The error at a place, by the text there and the parser's message.
 fn in_words(text: &str, at: usize, said: &str) -> String {
     let rest: String = text.chars().skip(at).collect();
     let rest = rest.trim_end();

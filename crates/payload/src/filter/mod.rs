@@ -1,5 +1,5 @@
 //! Filters: expressions over a payload and its topic (CEL, the Common Expression Language), without macros that
-//! loop. What one may cost is known from its text ([`cost`]); why one cannot be used is said in its author's words
+//! loop. The cost of a filter is known from its text ([`cost`]); why one cannot be used is said in its author's words
 //! ([`FilterError`]).
 
 mod cost;

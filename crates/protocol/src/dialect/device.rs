@@ -1,10 +1,10 @@
-//! What devices and the server say to each other on an open attachment. docs/devices.md.
+//! The messages of an open attachment between a device and the server. docs/devices.md.
 
 use model::{Code, Refusal};
 
 use crate::http::{ChunkWriter, MessageFraming};
 
-/// What a device says.
+/// A message from a device.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DeviceSays<'a> {
     /// The answer to a request; it may be empty.
@@ -64,7 +64,7 @@ pub fn decode(message: &[u8]) -> Result<DeviceSays<'_>, Refusal> {
     }
 }
 
-/// What the server says.
+/// A message from the server.
 #[derive(Clone, Copy, Debug)]
 pub enum ServerSays<'a> {
     /// The device is attached: JSON.

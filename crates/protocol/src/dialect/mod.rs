@@ -1,4 +1,4 @@
-//! What frames say.
+//! Dialects: the contents of messages.
 
 pub mod device;
 pub mod native;

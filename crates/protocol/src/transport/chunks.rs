@@ -87,7 +87,7 @@ impl ChunkLine {
         const DIGITS_MAX: u8 = 16;
         const ROOM: u32 = u32::MAX >> 4;
         const LEN_MAX: u16 = 4_096;
-        const BROKEN: &str = "a chunk's size is followed by what is no extension; send it as in RFC 9112, section 7.1";
+        const BROKEN: &str = "a chunk's size is followed by something other than an extension; send it as in RFC 9112, section 7.1";
         let is_digit = (byte as char).is_ascii_hexdigit();
         if self.at == At::Size && is_digit && self.digits < DIGITS_MAX && self.size <= ROOM {
             self.size = self.size << 4 | (byte as char).to_digit(16).unwrap_or(0);
@@ -95,7 +95,7 @@ impl ChunkLine {
             return Ok(None);
         }
         if self.digits == 0 || self.at == At::Size && is_digit {
-            return Err("a chunk size is no number; send hexadecimal");
+            return Err("a chunk size is not a number; send hexadecimal");
         }
         self.len += 1;
         if self.len > LEN_MAX {
@@ -135,7 +135,7 @@ fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// What a body says next.
+/// The next message of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Said {
     /// A message.
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// What lines of `line_len` bytes in all `len` bytes of a body cost, in chunks of `chunk_len` bytes.
+    /// The cost of lines of `line_len` bytes in all `len` bytes of a body, in chunks of `chunk_len` bytes.
     fn work_of_lines(len: usize, line_len: usize, chunk_len: usize) -> usize {
         let mut text = vec![b'x'; len];
         text.iter_mut().skip(line_len - 1).step_by(line_len).for_each(|byte| *byte = b'\n');

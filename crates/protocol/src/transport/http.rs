@@ -156,7 +156,7 @@ impl BodyReader {
     /// A reader of the body that `head` announces.
     ///
     /// # Errors
-    /// A length that is no number, said twice differently, said beside chunking, or too large.
+    /// A length that is not a number, is given twice with different values or beside chunking, or is too large.
     pub fn new(head: &RequestHead, limits: &Limits) -> Result<Self, Refusal> {
         let body_bytes_max = limits.body_bytes_max;
         let mut lengths = head.values("content-length");
@@ -181,7 +181,7 @@ impl BodyReader {
                 }
                 let is_number = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
                 let count = length.parse().ok().filter(|_| is_number).ok_or_else(|| {
-                    bad_request(format!("Content-Length `{length}` is no number; send one"))
+                    bad_request(format!("Content-Length `{length}` is not a number; send one"))
                 })?;
                 match count {
                     0 => BodyState::Done,
@@ -434,7 +434,7 @@ pub fn refusal_fields(refusal: &Refusal) -> Vec<(&'static str, &'static str)> {
 /// An error response. Its connection serves no other request.
 #[derive(Clone, Copy, Debug)]
 pub struct RefusalAnswer<'a> {
-    /// What is wrong.
+    /// The error.
     pub refusal: &'a Refusal,
     /// When it is answered.
     pub date: &'a HttpDate,

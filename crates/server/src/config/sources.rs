@@ -42,7 +42,7 @@ impl Document {
         Reader { text: &self.text, name: &self.name, has_lines: self.form == Form::File }
     }
 
-    /// The full name of the one setting that it is about, if it is no file.
+    /// The full name of the one setting that it is about, if it is not a file.
     pub fn setting(&self) -> Option<&str> {
         match &self.form {
             Form::File => None,

@@ -106,7 +106,7 @@ pub(super) fn dead_letters_rule(has_store: bool, limits: &Limits) -> PolicyRule 
     PolicyRule { selector, policy }
 }
 
-const NO_SECRET: &str = "is no secret; make one with `echo whsec_$(openssl rand -base64 32)`";
+const NO_SECRET: &str = "is not a secret; make one with `echo whsec_$(openssl rand -base64 32)`";
 
 pub(super) fn webhooks() -> Section {
     let webhooks = Kind::Tables(Tables { rows, add });
@@ -360,9 +360,9 @@ mod tests {
             ),
             (
                 format!("[[webhooks]]\n{name}secret = \"whsec_c2hvcnQ=\"\n"),
-                "t.toml:3: `webhooks.secret`: it is no secret; make one",
+                "t.toml:3: `webhooks.secret`: it is not a secret; make one",
             ),
-            (format!("[[webhooks]]\n{name}secrets = [\"C2FV\"]\n"), "one of them is no secret"),
+            (format!("[[webhooks]]\n{name}secrets = [\"C2FV\"]\n"), "one of them is not a secret"),
             (format!("[[webhooks]]\n{name}topics = [\"a//b\"]\n"), "the level at byte 2 is empty"),
         ];
         for (text, part) in cases {

@@ -102,7 +102,7 @@ impl<I: Io> Shard<I> {
 /// Checks what a device says of itself.
 ///
 /// # Errors
-/// It is no JSON, or too long.
+/// The text is not JSON, or too long.
 pub(super) fn check_info(info: Option<&str>) -> Result<(), Refusal> {
     const INFO_BYTES_MAX: usize = 1_024;
     let Some(info) = info else { return Ok(()) };
@@ -110,6 +110,6 @@ pub(super) fn check_info(info: Option<&str>) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::bad_request(format!(
-        "`info` is no JSON of at most {INFO_BYTES_MAX} bytes; mend it"
+        "`info` is not JSON of at most {INFO_BYTES_MAX} bytes; fix it"
     )))
 }

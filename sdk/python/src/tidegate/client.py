@@ -353,7 +353,7 @@ class Client:
 
         What the server refuses is told by `Device.ready`, or the event `error`; so is 4224, another connection attached
         under the name. Raises `TidegateError` if the client is closed (4901) or attached the device already (4905), and
-        `TypeError` or `ValueError` if `info` is no JSON, or there are both a `key` and an `authorization`.
+        `TypeError` or `ValueError` if `info` is not JSON, or there are both a `key` and an `authorization`.
         """
         if key is not None and authorization is not None:
             raise ValueError(f"cannot attach `{device}` with both `key` and `authorization`: give one of them")

@@ -97,7 +97,7 @@ class Publisher:
         no key gets one. At most `requests_max` requests are made at a time, over connections that stay open, and
         `queue_max` wait for their turn (then 4902). `options` go to `httpx.AsyncClient`, such as `verify` or `proxy`.
 
-        Raises `ValueError` if it is no address.
+        Raises `ValueError` if it is not an address.
         """
         self._url = http_url(url, "/publish")
         self._token = token if isinstance(token, str) else None

@@ -17,7 +17,7 @@ SPACE = re.compile(r"[ \t\n\r]*")
 def events_with_sources(text: str) -> list[dict[str, Any]]:
     """The events of a message: one, or an array of them. Those with `data` have its text as `source`.
 
-    Raises `ValueError` if it is no such message.
+    Raises `ValueError` if it is not such a message.
     """
     at = _skip(text, 0)
     if text[at : at + 1] != "[":

@@ -31,12 +31,12 @@ def web_socket_transport(**options: Any) -> OpenTransport:
 def web_socket_url(address: str) -> str:
     """The address of a node's WebSocket: `http` becomes `ws`, and a missing path the usual one.
 
-    Raises `ValueError` if it is no such address.
+    Raises `ValueError` if it is not such an address.
     """
     parts = urlsplit(address)
     scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
     if scheme not in ("ws", "wss") or not parts.hostname:
-        raise ValueError(f"cannot connect to `{address}`: it is no address; use one such as ws://localhost:8470")
+        raise ValueError(f"cannot connect to `{address}`: it is not an address; use one such as ws://localhost:8470")
     path = parts.path if parts.path not in ("", "/") else SOCKET_PATH
     return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
 

@@ -88,7 +88,7 @@ impl Iterator for Commands<'_> {
 }
 
 impl<'a> Commands<'a> {
-    /// What was not read yet.
+    /// The bytes that were not read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -237,7 +237,7 @@ pub fn append_fragment(
 /// Reads the records in one of a server's binary messages. Unknown ones are left out: a later server may send some.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error.
 pub fn decode_server_message<'a>(
     message: &'a [u8],
     limits: &Limits,

@@ -120,7 +120,7 @@ impl Encoding {
     }
 }
 
-/// What stands around each message.
+/// The framing of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
     /// A WebSocket frame.

@@ -53,7 +53,7 @@ pub enum EventPlace<'a> {
     Unknown,
 }
 
-/// What stands for itself in an id; the rest of a topic's name is percent-encoded.
+/// Characters that stand for themselves in an id; the others of a topic's name are percent-encoded.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'/');
 
 impl EventId {

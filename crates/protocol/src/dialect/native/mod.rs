@@ -24,11 +24,11 @@ use model::{CommandId, DeltaKind, Event, PayloadKind, Refusal, Sequence};
 pub struct Undecoded {
     /// Which command.
     pub id: Option<CommandId>,
-    /// What is wrong with it.
+    /// The error.
     pub refusal: Refusal,
 }
 
-/// What a client hears from a server.
+/// A record from a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerRecord<'a> {
     /// Anything but a publication.
@@ -48,7 +48,7 @@ pub enum ServerRecord<'a> {
         topic: TopicRef<'a>,
         /// Which place in it.
         sequence: SequenceRef,
-        /// What the payload is.
+        /// The kind of the payload.
         kind: PayloadKind,
         /// The payload.
         payload: std::borrow::Cow<'a, [u8]>,
@@ -61,7 +61,7 @@ pub enum ServerRecord<'a> {
         sequence: Sequence,
         /// The place of the earlier one.
         base: Sequence,
-        /// What the payload is.
+        /// The kind of the payload.
         kind: PayloadKind,
         /// How the difference is told.
         delta: DeltaKind,
@@ -76,7 +76,7 @@ pub enum ServerRecord<'a> {
         topic: TopicRef<'a>,
         /// Which place in it.
         sequence: Sequence,
-        /// What the payload is.
+        /// The kind of the payload.
         kind: PayloadKind,
         /// Bytes in the whole payload.
         total: u64,
@@ -136,7 +136,7 @@ impl SequenceRef {
 /// A server's message that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRecord {
-    /// What is wrong with it.
+    /// The error.
     pub text: String,
 }
 
@@ -151,7 +151,7 @@ impl std::error::Error for BadRecord {}
 /// Whether a payload is what its kind says.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error.
 pub fn check_payload(kind: PayloadKind, bytes: &[u8]) -> Result<(), Refusal> {
     let why = match kind {
         PayloadKind::Bytes => return Ok(()),

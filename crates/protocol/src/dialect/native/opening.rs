@@ -1,4 +1,4 @@
-//! What a request that opens a session over plain HTTP asks for. docs/protocol.md#sessions-over-plain-http.
+//! The request that opens a session over plain HTTP. docs/protocol.md#sessions-over-plain-http.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::events::EventId;
 use super::{EventPlace, json};
 use crate::http::RequestHead;
 
-/// What a request asks for.
+/// The contents of such a request.
 #[derive(Debug, Default)]
 pub struct Opening {
-    /// Who asks.
+    /// The token of the request.
     pub token: Option<String>,
     /// The first subscription, from the target's query.
     pub subscribe: Option<Subscribe>,
@@ -68,7 +68,7 @@ pub fn decode_opening(head: &RequestHead, limits: &Limits) -> Result<Opening, Re
             "conflation" | "delta" | "filter" | "name" => drop(wanted.insert(name, value.into())),
             _ => {
                 return Err(Refusal::bad_request(format!(
-                    "`{name}` is no parameter; use topic, from, conflation, interval_ms, priority, delta, \
+                    "`{name}` is not a parameter; use topic, from, conflation, interval_ms, priority, delta, \
                      filter, name, token, last_event_id, padding, session and batch"
                 )));
             }
@@ -165,7 +165,7 @@ impl Batch {
     /// Finds the commands in a body.
     ///
     /// # Errors
-    /// The body is no JSON, or holds too many commands. What is wrong with single commands is told in their place.
+    /// The body is not JSON, or has too many commands. A single bad command is refused when it is its turn.
     pub fn read(body: Vec<u8>, limits: &Limits) -> Result<Self, Refusal> {
         let body = String::from_utf8(body)
             .map_err(|_| Refusal::bad_request("its body is not UTF-8; send JSON commands"))?;
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_refused_with_a_reason() {
         let cases = [
-            ("/v1/sse?topics=a", "", "no parameter"),
+            ("/v1/sse?topics=a", "", "not a parameter"),
             ("/v1/sse?topic=a//b", "", "a//b"),
             ("/v1/sse?topic=a&from=yesterday", "", "yesterday"),
             ("/v1/sse?topic=a&interval_ms=x", "", "whole number"),

@@ -32,7 +32,7 @@ fn rows(heading: &str, header: &str) -> Vec<(Vec<String>, String)> {
     cells.map(|cells| (quoted(cells[0]), (*cells.get(2).unwrap_or(&"")).to_owned())).collect()
 }
 
-/// What stands in backticks.
+/// The texts in backticks.
 fn quoted(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

@@ -7,7 +7,7 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 
 use super::inbound::FrameError;
 
-/// What ends a compressed message and is not sent. RFC 7692, section 7.2.1.
+/// The end of a compressed message, which is not sent. RFC 7692, section 7.2.1.
 const TAIL: [u8; 4] = [0, 0, 0xFF, 0xFF];
 
 /// Bits of the window that is used unless a client wants a smaller one.
@@ -75,7 +75,7 @@ impl Inflater {
     /// The payload that `compressed` stands for, at most `bytes_max` of it.
     ///
     /// # Errors
-    /// It is no deflate stream, or more than `bytes_max`: a small message may stand for a huge one.
+    /// The message is not a deflate stream, or more than `bytes_max`: a small message may stand for a huge one.
     pub fn inflate(&mut self, compressed: &[u8], bytes_max: usize) -> Result<&[u8], FrameError> {
         const KEPT: usize = 256 << 10;
         let decompress = self.decompress.get_or_insert_with(|| Decompress::new(false));

@@ -2,7 +2,7 @@
 
 use super::deflate::Deflater;
 
-/// What a frame is. RFC 6455, section 5.2.
+/// The type of a frame. RFC 6455, section 5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {

@@ -47,7 +47,7 @@ pub struct Handshake {
 /// Checks the handshake of a client that will speak the native dialect.
 ///
 /// # Errors
-/// What breaks RFC 6455, or offers only subprotocols that we do not know.
+/// The request breaks RFC 6455, or offers only unknown subprotocols.
 pub fn accept_handshake(head: &RequestHead) -> Result<Handshake, Refusal> {
     let handshake = accept_plain_handshake(head)?;
     let offered = head.fields.iter().filter(|(name, _)| name == "sec-websocket-protocol");
@@ -65,7 +65,7 @@ pub fn accept_handshake(head: &RequestHead) -> Result<Handshake, Refusal> {
 /// Checks a handshake and leaves subprotocols aside.
 ///
 /// # Errors
-/// What breaks RFC 6455, section 4.2.1.
+/// The request breaks RFC 6455, section 4.2.1.
 pub fn accept_plain_handshake(head: &RequestHead) -> Result<Handshake, Refusal> {
     if head.method != "GET" || head.version_minor != 1 {
         return Err(bad("it is not a GET of HTTP/1.1; send one"));

@@ -112,7 +112,7 @@ impl FrameError {
             }
             Self::BadDeflate => (
                 Code::BadFrame,
-                "a compressed message is no deflate stream; send raw deflate without its last 4 bytes"
+                "a compressed message is not a deflate stream; send raw deflate without its last 4 bytes"
                     .to_owned(),
             ),
             Self::UnknownOpcode(opcode) => {
@@ -154,7 +154,7 @@ pub struct Inbound {
     partial: Option<Box<Partial>>,
 }
 
-/// What arrived of a message or frame that is not whole yet.
+/// The received part of an incomplete message or frame.
 #[derive(Debug, Default)]
 struct Partial {
     /// The header of the next frame, as far as it arrived.
@@ -165,7 +165,7 @@ struct Partial {
     control: Vec<u8>,
     /// The payload of the message so far, unmasked, or of the one just handed out.
     message: Vec<u8>,
-    /// What the fragmented message is; `None` outside of one.
+    /// The type of the fragmented message; `None` outside of one.
     kind: Option<MessageKind>,
     /// The message is compressed.
     is_deflated: bool,
@@ -200,7 +200,7 @@ struct Header {
     header_len: usize,
 }
 
-/// What goes for the frames of a connection.
+/// The rules for the frames of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     role: Role,
@@ -364,7 +364,7 @@ fn read_header(bytes: &[u8], rules: Rules) -> Result<Option<Header>, FrameError>
     Ok(Some(Header { is_final, is_deflated, opcode, mask, payload_len, header_len }))
 }
 
-/// What is to be handed out from the buffers of a [`Partial`].
+/// A message in the buffers of a [`Partial`], ready to be handed out.
 #[derive(Clone, Copy, Debug)]
 enum Handed {
     Control(u8),

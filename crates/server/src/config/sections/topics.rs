@@ -124,7 +124,9 @@ fn keys_of_delivery() -> Vec<Key<Rule>> {
             Unset("\"/symbol\""),
             Text(|it, text| {
                 if !text.starts_with('/') {
-                    return Err(format!("`{text}` is no JSON pointer; write such as \"/symbol\""));
+                    return Err(format!(
+                        "`{text}` is not a JSON pointer; write such as \"/symbol\""
+                    ));
                 }
                 it.policy.conflation_key = Some(text.into());
                 Ok(())

@@ -25,13 +25,13 @@ const COMMANDS: &str = "hello, subscribe, unsubscribe, publish, history, acknowl
 /// Reads one command.
 ///
 /// # Errors
-/// What is wrong with it, and its id where that could be read.
+/// The error, and the command's id if that could be read.
 pub fn decode_command(
     text: &str,
     limits: &Limits,
 ) -> Result<(Option<CommandId>, Command), Undecoded> {
     if !text.trim_start().starts_with('{') {
-        let why = "it is no JSON object; send one with a `type`, such as \
+        let why = "it is not a JSON object; send one with a `type`, such as \
                    {\"id\":1,\"type\":\"subscribe\",\"topic\":\"a/b\"}";
         return Err(Undecoded { id: None, refusal: bad_command(why.into()) });
     }
@@ -112,7 +112,7 @@ pub(super) fn selectors_of(
         read_selectors(list.get(), len_max, limits, &mut selectors)?;
     }
     if selectors.is_empty() {
-        let why = "it names no topic; add `topic` or a non-empty `topics`";
+        let why = "it has no topic; add `topic` or a non-empty `topics`";
         return Err(bad_command(why.into()));
     }
     Ok(selectors)
@@ -230,7 +230,7 @@ fn positions_of(
 fn subscriber_of(text: &str) -> Result<SubscriberName, Refusal> {
     SubscriberName::parse(text).ok_or_else(|| {
         bad_command(format!(
-            "`{text}` is no name of a subscriber; use 1 to 64 of A-Z a-z 0-9 . _ -"
+            "`{text}` is not the name of a subscriber; use 1 to 64 of A-Z a-z 0-9 . _ -"
         ))
     })
 }
@@ -275,7 +275,7 @@ fn history_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<HistoryQuery, R
     let missing = || bad_command("a history is of one `topic`; add it".into());
     let topic = topic_of(wire.topic.as_deref().ok_or_else(missing)?, limits)?;
     let sequence = |number: u64| {
-        let why = || bad_command(format!("{number} is no sequence; they are below 2^53"));
+        let why = || bad_command(format!("{number} is not a sequence; sequences are below 2^53"));
         Sequence::new(number).ok_or_else(why)
     };
     let start = match (wire.after, wire.before, wire.last, wire.since) {
@@ -313,7 +313,7 @@ pub(super) fn payload_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Payl
             Payload::new(PayloadKind::Bytes, &bytes)
         }
         _ => {
-            let why = "it has not exactly one of `data`, `text` and `base64`; give one";
+            let why = "it needs exactly one of `data`, `text` and `base64`";
             return Err(bad_command(why.into()));
         }
     };

@@ -160,7 +160,7 @@ fn wire_topic(topic: &SubscribedTopic) -> WireTopic<'_> {
 /// server may send some.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error.
 pub fn decode_server_message<'a>(
     text: &'a str,
     limits: &Limits,
