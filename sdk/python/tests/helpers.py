@@ -1,4 +1,4 @@
-"""Ways to await what a client tells."""
+"""NamedTransports to await what a client tells."""
 
 from __future__ import annotations
 

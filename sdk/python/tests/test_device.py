@@ -214,4 +214,4 @@ def test_no_authorization_is_wanted_after_everything_has_ended() -> None:
     handlings.add(AttachedDevice("meters/d-1", None, None, needs_authorization=True))
     handlings.handle_connected()
     handlings.remove_all()
-    assert [news.what for news in iter(handlings.poll_news, None)] == [HandlingChange("ended")]
+    assert [notice.what for notice in iter(handlings.poll_notice, None)] == [HandlingChange("ended")]

@@ -12,7 +12,7 @@ from helpers import client_of, enters, never, until
 from server import Server
 from test_http import WELCOME, http_server, response
 from tidegate import ConnectionTimes, TransportHandlers
-from tidegate.fallback import REMEMBERED_SECONDS, Fallback
+from tidegate.fallback import REMEMBERED_SECONDS, FallbackPolicy
 
 NAMES = ("websocket", "sse", "poll")
 
@@ -62,7 +62,7 @@ class Network:
     def __init__(self, patience_seconds: float = 60) -> None:
         self.tried: list[Held] = []
         self.now = 0.0
-        self.fallback = Fallback([(name, self._maker(name)) for name in NAMES], patience_seconds, lambda: self.now)
+        self.fallback = FallbackPolicy([(name, self._maker(name)) for name in NAMES], patience_seconds, lambda: self.now)
 
     def _maker(self, name: str) -> Any:
         def make(address: str, handlers: TransportHandlers) -> Held:

@@ -192,7 +192,7 @@ def test_what_was_asked_is_not_told_after_everything_has_ended() -> None:
     handlings.handle_connected()
     handlings.handle_event({"type": "request", "request": 1, "topic": "a"}, 0)
     handlings.remove_all()
-    told = [news.what for news in iter(handlings.poll_news, None)]
+    told = [notice.what for notice in iter(handlings.poll_notice, None)]
     assert told == [HandlingChange("asked"), HandlingChange("ended")]
 
 

@@ -14,7 +14,7 @@ from helpers import Heard, client_of, enters, errors_of, never, until
 from proxy import Proxy
 from server import Server
 from tidegate import TransportName
-from tidegate.carrier import retry_after_ms
+from tidegate.base_transport import retry_after_ms
 from tidegate.http import http_url
 from tidegate.sse import EventReader
 

@@ -39,24 +39,24 @@ class Driven:
             polled.append(command)
         return polled
 
-    def news(self) -> list[str]:
+    def notices(self) -> list[str]:
         """What was told, one line each: the subscription's index, then what."""
         lines = []
-        while (news := self.machine.poll_news()) is not None:
-            what = news.what
+        while (notice := self.machine.poll_notice()) is not None:
+            what = notice.what
             if isinstance(what, Placed):
                 continue
             if isinstance(what, SubscriptionChange):
-                lines.append(f"{news.of} {what.state}" + (f" ({what.error.code})" if what.error else ""))
+                lines.append(f"{notice.of} {what.state}" + (f" ({what.error.code})" if what.error else ""))
             else:
-                lines.append(f"{news.of} lag {what.ms}" if isinstance(what, Lag) else f"{news.of} {line(what)}")
+                lines.append(f"{notice.of} lag {what.ms}" if isinstance(what, Lag) else f"{notice.of} {line(what)}")
         return lines
 
     def live(self, selectors: list[str], *topics: Wire, **options: Any) -> int:
         """Subscribes and has it answered; what was told until then is dropped."""
         index = self.machine.add(selectors, ReadOptions(**options))
         self.answer(*topics)
-        self.news()
+        self.notices()
         return index
 
     def settled(self) -> list[Wire]:
@@ -75,7 +75,7 @@ class Driven:
         """The connection breaks, and stands again."""
         self.machine.handle_disconnect()
         self.machine.handle_connected()
-        self.news()
+        self.notices()
 
     def _next_id(self) -> int:
         self._last_id += 1
@@ -104,7 +104,7 @@ def test_waiting_asked_live_and_waiting_again_after_a_break() -> None:
     driven.answer(at("a", 0, 0))
     driven.machine.handle_disconnect()
     driven.machine.remove(index)
-    assert driven.news() == ["0 asked", "0 live", "0 waiting", "0 ended"]
+    assert driven.notices() == ["0 asked", "0 live", "0 waiting", "0 ended"]
     driven.machine.handle_connected()
     assert driven.commands() == []
 
@@ -133,7 +133,7 @@ def test_refused(code: int, expected: list[str], wake_at: float | None) -> None:
     driven = Driven()
     driven.machine.add(["a"], ReadOptions())
     driven.hear({"type": "refused", "id": driven.commands()[0]["id"], "code": code, "error": "because"})
-    assert driven.news() == expected
+    assert driven.notices() == expected
     assert driven.machine.wake_at == wake_at
     driven.machine.handle_wake(1e9 if wake_at is None else wake_at)
     assert len(driven.commands()) == (0 if wake_at is None else 1)
@@ -151,9 +151,9 @@ def test_a_topic_that_is_described_again_between_the_pieces_of_a_publication_los
     driven = Driven()
     index = driven.live(["a/+"], at("a/b", 0, 0), start="now")
     driven.hear(piece(1, 0, "abc"), {"type": "topic", **at("a/b", 2, 1)}, publication("a/b", 2))
-    assert driven.news() == [] and driven.machine.positions(index) == {"a/b": place(0)}
+    assert driven.notices() == [] and driven.machine.positions(index) == {"a/b": place(0)}
     driven.hear(piece(1, 3, "def"))
-    assert driven.news() == ['0 update a/b 1 "abcdef"', "0 update a/b 2 2"]
+    assert driven.notices() == ['0 update a/b 1 "abcdef"', "0 update a/b 2 2"]
 
 
 @pytest.mark.parametrize("anew", [{"type": "topic", **at("a/b", 0, 0)}, {**gap("a/b", 0, reason="epoch")}])
@@ -163,16 +163,16 @@ def test_what_is_unfinished_when_the_numbering_begins_anew_holds_up_nothing(anew
     driven.hear(piece(7, 0, "abc"), {**anew, "epoch": "e2"}, piece(7, 3, "def"), publication("a/b", 1))
     driven.hear(*(publication("a/b", number) for number in range(2, 9)))
     updates = [f"0 update a/b {number} {number}" for number in range(1, 9)]
-    assert driven.news() == ["0 gap a/b ..0 epoch", *updates]
+    assert driven.notices() == ["0 gap a/b ..0 epoch", *updates]
 
 
 def test_ended_by_the_server_because_its_reader_was_too_slow() -> None:
     driven = Driven()
     driven.live(["a", "b"], at("a", 0, 0), at("b", 0, 0))
     driven.hear({"type": "unsubscribed", "selectors": ["a"]}, publication("a", 1), publication("b", 1))
-    assert driven.news() == ["0 update b 1 1"]
+    assert driven.notices() == ["0 update b 1 1"]
     driven.hear({"type": "unsubscribed", "selectors": ["b"], "reason": "lagged"})
-    assert driven.news() == ["0 ended (4102)"]
+    assert driven.notices() == ["0 ended (4102)"]
 
 
 def test_ended_before_it_was_answered_the_answer_means_nothing() -> None:
@@ -180,7 +180,7 @@ def test_ended_before_it_was_answered_the_answer_means_nothing() -> None:
     driven.machine.remove(driven.machine.add(["a"], ReadOptions()))
     assert [command["type"] for command in driven.commands()] == ["subscribe", "unsubscribe"]
     driven.hear({"type": "subscribed", "id": 1, "selectors": ["a"], "topics": [at("a", 1, 0)]}, publication("a", 1))
-    assert driven.news() == ["0 asked", "0 ended"]
+    assert driven.notices() == ["0 asked", "0 ended"]
 
 
 def test_the_snapshot_is_what_was_there_before_everything_else_is_an_update() -> None:
@@ -188,7 +188,7 @@ def test_the_snapshot_is_what_was_there_before_everything_else_is_an_update() ->
     driven.live(["a/+"])
     driven.hear({"type": "topic", **at("a/x", 5, 4)}, publication("a/x", 5), publication("a/x", 6))
     driven.hear({"type": "topic", **at("a/new", 0, 0)}, publication("a/new", 1))
-    assert driven.news() == ["0 snapshot a/x 5 5", "0 update a/x 6 6", "0 update a/new 1 1"]
+    assert driven.notices() == ["0 snapshot a/x 5 5", "0 update a/x 6 6", "0 update a/new 1 1"]
 
 
 def test_news_is_no_snapshot_because_its_topic_was_described_again_before() -> None:
@@ -196,14 +196,14 @@ def test_news_is_no_snapshot_because_its_topic_was_described_again_before() -> N
     driven.live(["a/+"])
     driven.hear({"type": "topic", **at("a/new", 0, 0)}, {"type": "topic", **at("a/new", 2, 0)})
     driven.hear(publication("a/new", 1), publication("a/new", 2))
-    assert driven.news() == ["0 update a/new 1 1", "0 update a/new 2 2"]
+    assert driven.notices() == ["0 update a/new 1 1", "0 update a/new 2 2"]
 
 
 def test_publications_of_a_history_are_no_snapshots() -> None:
     driven = Driven()
     driven.live(["a"], at("a", 5, 3), start={"last": 2})
     driven.hear(publication("a", 4), publication("a", 5))
-    assert driven.news() == ["0 update a 4 4", "0 update a 5 5"]
+    assert driven.notices() == ["0 update a 4 4", "0 update a 5 5"]
 
 
 def test_lag_goes_to_all_and_the_unknown_to_nobody() -> None:
@@ -211,7 +211,7 @@ def test_lag_goes_to_all_and_the_unknown_to_nobody() -> None:
     driven.live(["a"], at("a", 0, 0))
     driven.hear({"type": "lag", "ms": 8}, {"type": "weather"}, publication("b", 1), gap("b", 3))
     driven.hear({"type": "refused", "code": 4200, "error": ""})
-    assert driven.news() == ["0 lag 8"]
+    assert driven.notices() == ["0 lag 8"]
 
 
 GAPS: dict[str, tuple[list[Wire], list[str], int]] = {
@@ -234,7 +234,7 @@ def test_gaps_move_the_position_and_epochs_start_over(events: list[Wire], expect
     driven = Driven()
     index = driven.live(["a"], at("a", 5, 5))
     driven.hear(*events)
-    assert driven.news() == [f"0 {line}" for line in expected]
+    assert driven.notices() == [f"0 {line}" for line in expected]
     assert driven.machine.positions(index)["a"]["sequence"] == sequence
 
 
@@ -274,11 +274,11 @@ def test_after_a_break(topic: Wire, events: list[Wire], expected: list[str]) -> 
     driven.live(["a"], at("a", 5, 5))
     driven.breaks()
     driven.hear(publication("a", 99), gap("a", 99))
-    assert driven.news() == [], "nothing is taken before the answer"
+    assert driven.notices() == [], "nothing is taken before the answer"
     [command] = driven.commands()
     assert (command["from"], command["positions"]) == ("all", {"a": place(5)})
     driven.hear({"type": "subscribed", "id": command["id"], "selectors": [], "topics": [topic]}, *events)
-    assert driven.news() == ["0 live", *(f"0 {line}" for line in expected)]
+    assert driven.notices() == ["0 live", *(f"0 {line}" for line in expected)]
 
 
 def test_a_topic_that_came_into_being_meanwhile_is_news_not_a_snapshot() -> None:
@@ -286,9 +286,9 @@ def test_a_topic_that_came_into_being_meanwhile_is_news_not_a_snapshot() -> None
     driven.live(["a/+"])
     driven.breaks()
     driven.answer()
-    driven.news()
+    driven.notices()
     driven.hear({"type": "topic", **at("a/x", 2, 0)}, publication("a/x", 1), publication("a/x", 2))
-    assert driven.news() == ["0 update a/x 1 1", "0 update a/x 2 2"]
+    assert driven.notices() == ["0 update a/x 1 1", "0 update a/x 2 2"]
 
 
 def test_unsubscribed_while_there_is_no_connection_it_is_not_asked_for_again() -> None:
@@ -306,7 +306,7 @@ def test_positions_of_an_earlier_run_are_resumed_from() -> None:
     driven.answer(at("a", 4, 3, recovered=True), at("b", 2, 1))
     driven.hear(publication("a", 4), publication("b", 2))
     told = ["0 resumed a whole, 1 missed", "0 update a 4 4", "0 snapshot b 2 2"]
-    assert driven.news() == ["0 asked", "0 live", *told]
+    assert driven.notices() == ["0 asked", "0 live", *told]
 
 
 @pytest.mark.parametrize("selectors", [["a", "b"], ["a/+"]])
@@ -330,7 +330,7 @@ def test_whoever_joins_is_told_its_own_start_and_the_other_nothing_twice(
     # The server restarts the topic from there.
     driven.hear({"type": "subscribed", "id": command["id"], "selectors": ["a"], "topics": [at("a", 6, sequence)]})
     driven.hear(*(publication("a", number) for number in range(sequence + 1, 7)))
-    assert driven.news()[2:] == [*own, "0 update a 6 6", "1 update a 6 6"]
+    assert driven.notices()[2:] == [*own, "0 update a 6 6", "1 update a 6 6"]
 
 
 def test_one_waits_for_another_that_is_not_answered_yet_and_then_asks_for_its_place() -> None:
@@ -395,7 +395,7 @@ def test_what_waits_to_be_asked_for_again_is_told_nothing_that_it_would_seem_to_
     assert again["positions"] == {"a": place(0)} and "delta" not in again
     driven.hear({"type": "subscribed", "id": again["id"], "selectors": ["+"], "topics": []})
     driven.hear({"type": "topic", **at("a", 2, 0, recovered=True)}, publication("a", 1), publication("a", 2))
-    assert driven.news() == ["0 asked", "0 live", "0 asked", "0 live", "0 update a 1 1", "0 update a 2 2"]
+    assert driven.notices() == ["0 asked", "0 live", "0 asked", "0 live", "0 update a 1 1", "0 update a 2 2"]
 
 
 def test_a_gap_that_only_the_newer_ones_start_causes_is_told_to_nobody() -> None:
@@ -404,7 +404,7 @@ def test_a_gap_that_only_the_newer_ones_start_causes_is_told_to_nobody() -> None
     driven.machine.add(["a"], ReadOptions(start={"last": 5}))
     driven.answer(at("a", 5, 0, recovered=False))
     driven.hear(gap("a", 4, **{"from": 1}), publication("a", 5), publication("a", 6))
-    assert driven.news()[2:] == ["1 update a 5 5", "0 update a 6 6", "1 update a 6 6"]
+    assert driven.notices()[2:] == ["1 update a 5 5", "0 update a 6 6", "1 update a 6 6"]
 
 
 def test_a_durable_subscriber_starts_where_its_name_left_off_not_where_others_are() -> None:
@@ -446,7 +446,7 @@ def test_a_new_numbering_is_taken_by_all_who_read_the_topic_whoever_asked() -> N
         driven.hear({"type": "subscribed", "id": pattern["id"], "selectors": ["a/+"], "topics": []})
         driven.hear({"type": "subscribed", "id": plain["id"], "selectors": ["a/x"], "topics": [topic]})
         driven.hear(publication("a/x", 1))
-        assert sorted(line for line in driven.news() if "update" in line or "gap" in line) == [
+        assert sorted(line for line in driven.notices() if "update" in line or "gap" in line) == [
             "0 gap a/x ..0 epoch",
             "0 update a/x 1 1",
             "1 gap a/x ..0 epoch",
@@ -465,7 +465,7 @@ def test_who_wants_all_is_told_what_of_a_new_numbering_is_not_there_if_the_topic
             driven.hear({"type": "subscribed", "id": asked["id"], "selectors": asked["topics"], "topics": []})
     driven.settled()
     driven.hear({"type": "topic", **resumed}, gap("x", 13, reason="epoch"), publication("x", 14))
-    told = [line for line in driven.news() if " gap " in line or " update " in line]
+    told = [line for line in driven.notices() if " gap " in line or " update " in line]
     assert sorted(told) == ["0 update x 14 14", "1 update x 14 14", "2 gap x 1..13 epoch", "2 update x 14 14"]
 
 
@@ -477,7 +477,7 @@ def test_an_answer_that_nobody_waits_for_any_more_says_all_the_same_where_the_to
     driven.machine.remove(other)
     driven.hear({"type": "subscribed", "id": asked["id"], "selectors": ["a"], "topics": [{**at("a", 0, 0), "epoch": "e2"}]})
     driven.hear(publication("a", 1))
-    assert [line for line in driven.news() if line.startswith("0")] == ["0 gap a ..0 epoch", "0 update a 1 1"]
+    assert [line for line in driven.notices() if line.startswith("0")] == ["0 gap a ..0 epoch", "0 update a 1 1"]
 
 
 @pytest.mark.parametrize("late", ["publication", "gap"])
@@ -493,7 +493,7 @@ def test_one_that_goes_on_from_a_position_takes_nothing_before_its_topic_is_desc
     driven.hear(publication("a/x", 101) if late == "publication" else gap("a/x", 101))
     driven.hear({"type": "topic", **at("a/x", 101, 40, recovered=True)})
     driven.hear(*(publication("a/x", number) for number in range(41, 103)))
-    updates = [line for line in driven.news() if line.startswith("1 ")]
+    updates = [line for line in driven.notices() if line.startswith("1 ")]
     assert [line for line in updates if "asked" not in line and "live" not in line] == ["1 resumed a/x whole, 61 missed"] + [f"1 update a/x {number} {number}" for number in range(41, 103)]
 
 
@@ -507,7 +507,7 @@ def test_late_pieces_of_the_reading_before_do_not_stand_before_what_comes_first(
     driven.hear({"type": "subscribed", "id": asked["id"], "selectors": ["a/+"], "topics": []})
     driven.hear({"type": "topic", **at("a/b", 101, 99, recovered=True)}, piece(101, 3, "def"), publication("a/b", 100))
     driven.hear(piece(101, 0, "abc"), piece(101, 3, "def"))
-    updates = [line for line in driven.news() if "update" in line]
+    updates = [line for line in driven.notices() if "update" in line]
     assert updates == ["1 update a/b 100 100", '0 update a/b 101 "abcdef"', '1 update a/b 101 "abcdef"']
 
 
@@ -516,7 +516,7 @@ def test_what_is_described_from_beyond_where_it_was_asked_for_is_a_gap() -> None
     driven.live(["a"], at("a", 5, 5))
     driven.breaks()
     driven.answer(at("a", 9, 7))
-    assert driven.news()[1:] == ["0 resumed a whole, 4 missed", "0 gap a 6..7 history"]
+    assert driven.notices()[1:] == ["0 resumed a whole, 4 missed", "0 gap a 6..7 history"]
 
 
 def test_what_is_left_of_those_that_overlap_is_asked_for_again_as_it_wants_to_be_read() -> None:
@@ -525,7 +525,7 @@ def test_what_is_left_of_those_that_overlap_is_asked_for_again_as_it_wants_to_be
     driven.live(["a/x"], at("a/x", 5, 5))
     filtering = driven.live(["a/+"], filter="data > 7")
     driven.hear({"type": "topic", **at("a/x", 5, 5)})
-    driven.news()
+    driven.notices()
     driven.machine.remove(filtering)
     unsubscribe, again = driven.commands()
     assert (unsubscribe["type"], unsubscribe["topics"]) == ("unsubscribe", ["a/+"])
@@ -571,7 +571,7 @@ def test_what_is_lost_for_another_moves_nobody_without_a_gap() -> None:
     driven = Driven()
     driven.live(["a"], at("a", 13, 13))
     driven.hear({"type": "topic", **at("a", 22, 18, recovered=False)}, gap("a", 18, reason="epoch"), publication("a", 19))
-    assert driven.news() == ["0 gap a 14..18 epoch", "0 update a 19 19"]
+    assert driven.notices() == ["0 gap a 14..18 epoch", "0 update a 19 19"]
 
 
 def test_a_topic_that_came_into_being_meanwhile_is_read_from_where_the_older_ones_are() -> None:
@@ -600,7 +600,7 @@ def test_what_is_described_for_another_before_the_answer_is_described_for_all_wh
     anew = {**at("a", 1, 0, recovered=False), "epoch": "e2"}
     driven.hear({"type": "subscribed", "id": plain["id"], "selectors": ["a"], "topics": [anew]})
     driven.hear({"type": "subscribed", "id": pattern["id"], "selectors": ["+"], "topics": []}, publication("a", 1))
-    assert [line for line in driven.news() if line.startswith("1 ")] == [
+    assert [line for line in driven.notices() if line.startswith("1 ")] == [
         "1 live",
         "1 resumed a not whole, 1 missed",
         "1 gap a ..0 epoch",
@@ -620,7 +620,7 @@ def test_what_was_described_before_the_answer_does_not_count_once_something_of_i
     driven.hear({"type": "subscribed", "id": plain["id"], "selectors": ["a"], "topics": [described]}, publication("a", 10))
     driven.hear({"type": "subscribed", "id": pattern["id"], "selectors": ["+"], "topics": []}, publication("a", 11))
     driven.hear({"type": "topic", **described}, publication("a", 10), publication("a", 11))
-    assert [line for line in driven.news() if line.startswith("1 update")] == ["1 update a 10 10", "1 update a 11 11"]
+    assert [line for line in driven.notices() if line.startswith("1 update")] == ["1 update a 10 10", "1 update a 11 11"]
 
 
 def test_places_that_do_not_go_into_one_command_are_given_in_several() -> None:
@@ -654,9 +654,9 @@ def test_places_that_do_not_go_into_one_command_are_given_in_several() -> None:
                 described = [at(topic, 6, 5, recovered=True) for topic in plain]
                 driven.hear({"type": "subscribed", "id": command["id"], "selectors": plain, "topics": described})
     assert given == dict.fromkeys(topics, place(5)) and not by_name - set(plain)
-    driven.news()
+    driven.notices()
     driven.hear(*(publication(topic, 6) for topic in topics))
-    assert sorted(driven.news()) == sorted(f"0 update {topic} 6 6" for topic in topics)
+    assert sorted(driven.notices()) == sorted(f"0 update {topic} 6 6" for topic in topics)
 
 
 def test_a_place_that_is_given_later_is_the_earliest_that_anybody_needs_then() -> None:
@@ -706,7 +706,7 @@ def test_a_numbering_that_others_were_told_of_before_the_answer_is_taken_with_it
     driven.hear({"type": "subscribed", "id": plain["id"], "selectors": ["a"], "topics": [anew]})
     driven.hear(gap("a", 0, epoch="e2", reason="epoch"))
     driven.hear({"type": "subscribed", "id": pattern["id"], "selectors": ["+"], "topics": []}, publication("a", 1))
-    assert [line for line in driven.news() if line.startswith("1 ")][2:] == ["1 gap a ..0 epoch", "1 update a 1 1"]
+    assert [line for line in driven.notices() if line.startswith("1 ")][2:] == ["1 gap a ..0 epoch", "1 update a 1 1"]
 
 
 def test_who_is_read_to_from_beyond_its_place_asks_again_also_if_another_gave_that_place() -> None:
@@ -721,7 +721,7 @@ def test_who_is_read_to_from_beyond_its_place_asks_again_also_if_another_gave_th
     driven.hear(publication("a/x", 91))
     [again] = driven.settled()
     assert (again["topics"], again["positions"]) == (["a/+"], {"a/x": place(1)})
-    assert [line for line in driven.news() if line.startswith("0 update")] == ["0 update a/x 1 1"]
+    assert [line for line in driven.notices() if line.startswith("0 update")] == ["0 update a/x 1 1"]
 
 
 def delta(sequence: int, base: int, value: Any, patch: list[Wire], **more: Any) -> Wire:
@@ -742,7 +742,7 @@ def test_deltas_are_told_as_what_they_make() -> None:
     driven.hear(whole(1, {"x": 1, "y": 1.5}), delta(2, 1, {"x": 2, "y": 1.5}, REPLACED))
     driven.hear(delta(3, 2, {"x": 2}, [{"op": "remove", "path": "/y"}]))
     values = [{"x": 1, "y": 1.5}, {"x": 2, "y": 1.5}, {"x": 2}]
-    assert driven.news() == [f"0 update a {number} {json.dumps(value)}" for number, value in enumerate(values, 1)]
+    assert driven.notices() == [f"0 update a {number} {json.dumps(value)}" for number, value in enumerate(values, 1)]
 
 
 def test_who_shares_a_topic_may_get_deltas_even_longer_than_who_asked_for_them() -> None:
@@ -751,9 +751,9 @@ def test_who_shares_a_topic_may_get_deltas_even_longer_than_who_asked_for_them()
     asked = driven.live(["a"], at("a", 0, 0), delta="json-patch")
     driven.hear(whole(1, {"x": 1}))
     driven.machine.remove(asked)
-    driven.news()
+    driven.notices()
     driven.hear(delta(2, 1, {"x": 2}, REPLACED))
-    assert driven.news() == ['0 update a 2 {"x": 2}']
+    assert driven.notices() == ['0 update a 2 {"x": 2}']
 
 
 BAD = {
@@ -775,7 +775,7 @@ def test_after_a_delta_that_cannot_be_applied_the_topic_is_asked_for_whole_and_n
     for command in (first, second):
         driven.hear({"type": "subscribed", "id": command["id"], "selectors": ["a"], "topics": [at("a", 3, 1)]})
         driven.hear(whole(2, {"x": 2}), whole(3, {"x": 3}))
-    told = [news for news in driven.news() if "update" in news]
+    told = [notice for notice in driven.notices() if "update" in notice]
     assert sorted(told) == [f'{index} update a {number} {{"x": {number}}}' for index in (0, 1) for number in (1, 2, 3)]
 
 
@@ -787,7 +787,7 @@ def test_a_delta_that_cannot_be_applied_supersedes_what_was_asked_before_it() ->
     old, *again = driven.commands()
     assert old["delta"] == "json-patch" and all("delta" not in command for command in again) and len(again) == 2
     driven.hear({"type": "subscribed", "id": old["id"], "selectors": ["a"], "topics": [at("a", 2, 0)]})
-    assert "1 live" not in driven.news()
+    assert "1 live" not in driven.notices()
 
 
 def test_who_was_given_a_value_cannot_change_what_the_next_is_made_from() -> None:
@@ -797,7 +797,7 @@ def test_who_was_given_a_value_cannot_change_what_the_next_is_made_from() -> Non
     driven.hear(whole(1, value))
     value["list"] = []
     driven.hear(delta(2, 1, {"x": 2, "list": [1]}, REPLACED))
-    assert driven.news()[1] == '0 update a 2 {"x": 2, "list": [1]}'
+    assert driven.notices()[1] == '0 update a 2 {"x": 2, "list": [1]}'
 
 
 def test_ten_thousand_of_them_are_asked_for_and_told_in_no_time() -> None:
@@ -811,7 +811,7 @@ def test_ten_thousand_of_them_are_asked_for_and_told_in_no_time() -> None:
         driven.hear({"type": "subscribed", "id": command["id"], "selectors": [topic], "topics": [at(topic, 0, 0)]})
         driven.hear(publication(topic, 1))
     assert len(commands) == 10_000
-    assert len(driven.news()) == 30_000
+    assert len(driven.notices()) == 30_000
     # Twenty times what it takes: what this finds is work that grows with the square.
     assert time.perf_counter() - begun < 10
 

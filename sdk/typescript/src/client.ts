@@ -6,7 +6,7 @@ import { Connection, defaultTimes } from "./connection.js";
 import type { OnOptions } from "./emitter.js";
 import { Emitter, throwLater } from "./emitter.js";
 import { LocalCode, TidegateError } from "./errors.js";
-import { Ladder } from "./ladder.js";
+import { FallbackPolicy } from "./fallback.js";
 import type {
   Abortable,
   ClientEvents,
@@ -77,7 +77,7 @@ interface Waiting<Answer> {
 /** A client of one server, or of the nodes of one. It connects at its first use, and again whenever it has to. */
 export class Client<Topics extends object = AnyTopics> {
   readonly #transports: readonly Usable[];
-  readonly #ladder: Ladder;
+  readonly #fallback: FallbackPolicy;
   readonly #times: ConnectionTimes;
   readonly #provider: TokenProvider | undefined;
   readonly #connection: Connection;
@@ -135,15 +135,15 @@ export class Client<Topics extends object = AnyTopics> {
     this.#transports = transport ? [{ name: OWN, begin: transport }] : usable(options);
     this.#origin = urls[0]!;
     const known = this.#transports.findIndex(({ name }) => name === remembered(this.#origin));
-    const ladder = new Ladder(this.#transports.length, Math.max(0, known), times.checkMs);
-    this.#ladder = ladder;
+    const fallback = new FallbackPolicy(this.#transports.length, Math.max(0, known), times.checkMs);
+    this.#fallback = fallback;
     this.#times = times;
     this.#provider = typeof token === "function" ? token : undefined;
     this.#connection = new Connection({
       ...options,
       urls,
       transports: this.#transports,
-      ladder,
+      fallback,
       hasTokens: this.#provider !== undefined,
       token: typeof token === "string" ? token : undefined,
       times,
@@ -179,7 +179,7 @@ export class Client<Topics extends object = AnyTopics> {
     this.#unwatch ??= watchPage({
       handleVisible: () => this.nudge(),
       handleNetwork: () => {
-        this.#ladder.handleNetwork(now());
+        this.#fallback.handleNetwork(now());
         this.nudge();
       },
     });
@@ -236,7 +236,7 @@ export class Client<Topics extends object = AnyTopics> {
     const index = this.#subscriptions.add(list, read);
     const unsubscribe = () => {
       this.#subscriptions.remove(index);
-      // Told directly: what waits to be told must not be any more.
+      // Notification directly: what waits to be told must not be any more.
       this.#handles.get(index)?.end();
       this.#handles.delete(index);
       this.#drive();
@@ -407,12 +407,12 @@ export class Client<Topics extends object = AnyTopics> {
       if (asked) return (this.#sendOrRefuse(asked), true);
       if (this.#wantsChange && [this.#requests, ...this.#parts].every(({ isIdle }) => isIdle)) return (this.#change(), true);
     }
-    const news = this.#subscriptions.pollNews();
-    if (news) {
-      const handle = this.#handles.get(news.of);
-      handle?.handleNews(news);
+    const notice = this.#subscriptions.pollNotice();
+    if (notice) {
+      const handle = this.#handles.get(notice.of);
+      handle?.handleNotice(notice);
       if (handle?.isBehind) this.#behind.add(handle);
-      if ("state" in news && news.state === "ended") this.#handles.delete(news.of);
+      if ("state" in notice && notice.state === "ended") this.#handles.delete(notice.of);
       return true;
     }
     const lag = this.#lags.shift();
@@ -608,7 +608,7 @@ export class Client<Topics extends object = AnyTopics> {
     this.#isChecking = false;
     // Meanwhile it may have gone elsewhere by itself.
     const isStill = this.state === "connected" && this.#using === using;
-    this.#ladder.handleChecked(isStill ? found : undefined, now());
+    this.#fallback.handleChecked(isStill ? found : undefined, now());
     this.#wantsChange = isStill && found !== undefined;
     this.#drive();
   }
@@ -649,7 +649,7 @@ export class Client<Topics extends object = AnyTopics> {
   };
 
   #setTimer(): void {
-    const checkAt = this.state === "connected" && !this.#isChecking ? this.#ladder.checkAt : undefined;
+    const checkAt = this.state === "connected" && !this.#isChecking ? this.#fallback.checkAt : undefined;
     const at = Math.min(...[this.#connection.wakeAt, this.#subscriptions.wakeAt, checkAt].map((each) => each ?? Infinity));
     // One that fires too early only looks again: cheaper than a new one for every message.
     if (at < Infinity && this.#timer && this.#timer.at <= at) return;
@@ -660,7 +660,7 @@ export class Client<Topics extends object = AnyTopics> {
       if (this.#isHeld) this.#connection.handleHeard(this.#serial, now());
       this.#connection.handleWake(now());
       this.#subscriptions.handleWake(now());
-      if ((this.#ladder.checkAt ?? Infinity) <= now()) void this.#check();
+      if ((this.#fallback.checkAt ?? Infinity) <= now()) void this.#check();
       this.#drive();
     };
     this.#timer = at < Infinity ? { at, id: setTimeout(wake, Math.max(0, at - now())) } : undefined;

@@ -7,7 +7,7 @@
 import type { Pauses } from "./backoff.js";
 import { pauseMs } from "./backoff.js";
 import { adviceOf, LocalCode, TidegateError } from "./errors.js";
-import type { Ladder } from "./ladder.js";
+import type { FallbackPolicy } from "./fallback.js";
 import type { Command, Event } from "./protocol.js";
 import type { CloseReason } from "./transport.js";
 
@@ -79,7 +79,7 @@ export interface ConnectionOptions {
   readonly urls: readonly string[];
   /** The transports to travel with, the best one first, and where the client is on them. */
   readonly transports: readonly { readonly isDoubtful?: boolean }[];
-  readonly ladder: Ladder;
+  readonly fallback: FallbackPolicy;
   /** Whether there is somebody to ask for tokens. */
   readonly hasTokens: boolean;
   /** The token, if it is known from the start and there is nobody to ask for another. */
@@ -111,7 +111,7 @@ export class Connection {
   /** When the current state has lasted long enough: the attempt, the pause, the silence. */
   #dueAt: number | undefined;
   #connectedAt = 0;
-  /** It got through, as far as the ladder was told. */
+  /** It got through, as far as the fallback was told. */
   #isWorking = false;
   #isDoubtful = false;
   #actions: ConnectionAction[] = [];
@@ -188,7 +188,7 @@ export class Connection {
     };
   }
 
-  /** Leaves a connection that stands for the transport that the ladder is at now. */
+  /** Leaves a connection that stands for the transport that the fallback is at now. */
   change(now: number): void {
     if (this.#state !== "connected") return;
     this.#leave();
@@ -279,13 +279,13 @@ export class Connection {
   /** How long opening and greeting may take. */
   #openMs(): number {
     const { openMs, fallbackMs } = this.#options.times;
-    return this.#options.ladder.hasNext ? Math.min(openMs, fallbackMs) : openMs;
+    return this.#options.fallback.hasNext ? Math.min(openMs, fallbackMs) : openMs;
   }
 
   #handleWorking(now: number): void {
     if (this.#isWorking) return;
     this.#isWorking = true;
-    this.#options.ladder.handleWorking(now);
+    this.#options.fallback.handleWorking(now);
   }
 
   #enter(state: ConnectionState, why?: { readonly error: TidegateError; readonly retryInMs?: number }): void {
@@ -310,13 +310,13 @@ export class Connection {
   }
 
   #open(now: number): void {
-    const { ladder, transports } = this.#options;
+    const { fallback, transports } = this.#options;
     this.#serial += 1;
     this.#isWorking = false;
-    this.#isDoubtful = transports[ladder.current]?.isDoubtful ?? false;
+    this.#isDoubtful = transports[fallback.current]?.isDoubtful ?? false;
     this.#enter("opening");
     this.#dueAt = now + this.#openMs();
-    this.#actions.push({ do: "open", serial: this.#serial, url: this.#url(), transport: ladder.current });
+    this.#actions.push({ do: "open", serial: this.#serial, url: this.#url(), transport: fallback.current });
   }
 
   #ping(now: number, answerMs: number = this.#options.times.answerMs): void {
@@ -345,10 +345,10 @@ export class Connection {
     else this.#retry(error, retryAfterMs, now);
   }
 
-  /** Tells the ladder of a break without a word from the server; answers whether there is another transport to try now. */
+  /** Tells the fallback of a break without a word from the server; answers whether there is another transport to try now. */
   #leaveTransport(isEarly: boolean): boolean {
-    const { ladder, urls } = this.#options;
-    return this.#isWorking ? ladder.handleBreak(isEarly) : ladder.handleUnopened(urls.length);
+    const { fallback, urls } = this.#options;
+    return this.#isWorking ? fallback.handleBreak(isEarly) : fallback.handleUnopened(urls.length);
   }
 
   #retry(error: TidegateError, retryAfterMs: number, now: number): void {

@@ -6,7 +6,7 @@ import { LocalCode, TidegateError } from "./errors.js";
 import type { Position, Positions } from "./protocol.js";
 import type { StreamOptions } from "./stream.js";
 import { Stream } from "./stream.js";
-import type { News, SubscriptionState } from "./subscriptions.js";
+import type { Notice, SubscriptionState } from "./subscriptions.js";
 import type { Gap, Publication, Resumed } from "./tracker.js";
 
 /** This client is behind what was published. */
@@ -37,7 +37,7 @@ export interface SubscriptionOwner {
   /** Why the client stopped, if it did: nothing comes until it is started again. */
   readonly stopped: () => TidegateError | undefined;
   readonly unsubscribe: () => void;
-  /** Told when nothing is kept back any more. */
+  /** Notification when nothing is kept back any more. */
   readonly handleCaughtUp: () => void;
   readonly report: (error: unknown) => void;
 }
@@ -54,7 +54,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
   readonly #emitter: Emitter<SubscriptionEvents<T>>;
   readonly #streams = new Set<{ stream: Stream<Streamed<T>>; wantsGaps: boolean }>();
   /** What is kept back, because a stream is full, in order. */
-  readonly #kept = new Set<News>();
+  readonly #kept = new Set<Notice>();
   /** The stream that ended last, until another one begins: what it holds was not read by anybody. */
   #left: Stream<Streamed<T>> | undefined;
   readonly #awaiting = new Set<{ resolve(): void; reject(error: unknown): void }>();
@@ -180,12 +180,12 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
   }
 
   /** @internal Takes what the client has for it. */
-  handleNews(news: News): void {
-    const isEnd = "state" in news && news.state === "ended";
+  handleNotice(notice: Notice): void {
+    const isEnd = "state" in notice && notice.state === "ended";
     // What it is at is told at once, but that there is nothing more.
-    if ("state" in news && !isEnd) this.#handleState(news.state, news.error);
-    else if (this.isBehind || this.#isFull) this.#kept.add(news);
-    else this.#take(news);
+    if ("state" in notice && !isEnd) this.#handleState(notice.state, notice.error);
+    else if (this.isBehind || this.#isFull) this.#kept.add(notice);
+    else this.#take(notice);
   }
 
   get #isFull(): boolean {
@@ -194,18 +194,18 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
   }
 
   #goOn(): void {
-    for (const news of this.#kept) {
+    for (const notice of this.#kept) {
       if (this.#isFull) return;
-      this.#kept.delete(news);
-      this.#take(news);
+      this.#kept.delete(notice);
+      this.#take(notice);
     }
     this.#owner.handleCaughtUp();
   }
 
-  #take(news: News): void {
-    if ("state" in news) return this.#handleState(news.state, news.error);
+  #take(notice: Notice): void {
+    if ("state" in notice) return this.#handleState(notice.state, notice.error);
     if (this.#state === "ended") return;
-    const { told } = news;
+    const { told } = notice;
     if ("epoch" in told) this.#note(told.topic, { epoch: told.epoch, sequence: told.type === "gap" ? told.to : told.sequence });
     switch (told.type) {
       case "publication":

@@ -18,7 +18,7 @@ import { Payloads } from "./payloads.js";
 import type { Command, Conflation, Event, From, Position, Positions, WireTopic } from "./protocol.js";
 import { Readers } from "./readers.js";
 import { isPattern, selects } from "./selector.js";
-import type { Told } from "./tracker.js";
+import type { Notification } from "./tracker.js";
 import { Tracker } from "./tracker.js";
 
 /** What a subscription is at. */
@@ -48,8 +48,8 @@ export interface ReadOptions {
 export type SubscriptionIndex = number;
 
 /** What came of an event, a command or time, and for which subscription. */
-export type News =
-  | { readonly of: SubscriptionIndex; readonly told: Told | { readonly type: "lag"; readonly ms: number } }
+export type Notice =
+  | { readonly of: SubscriptionIndex; readonly told: Notification | { readonly type: "lag"; readonly ms: number } }
   | { readonly of: SubscriptionIndex; readonly state: SubscriptionState; readonly error?: TidegateError };
 
 interface Subscription {
@@ -109,7 +109,7 @@ export class Subscriptions {
   readonly #payloads: Payloads;
   readonly #deltas: readonly DeltaDecoder[];
   readonly #commands: Command[] = [];
-  readonly #news: News[] = [];
+  readonly #notices: Notice[] = [];
   readonly #nextId: () => number;
   readonly #pauses: Pauses;
   readonly #random: () => number;
@@ -258,14 +258,14 @@ export class Subscriptions {
   }
 
   /** What to tell next. */
-  pollNews(): News | undefined {
-    return this.#news.shift();
+  pollNotice(): Notice | undefined {
+    return this.#notices.shift();
   }
 
   #enter(subscription: Subscription, state: SubscriptionState, error?: TidegateError): void {
     if (subscription.state === state) return;
     subscription.state = state;
-    this.#news.push({ of: subscription.index, state, ...(error && { error }) });
+    this.#notices.push({ of: subscription.index, state, ...(error && { error }) });
   }
 
   #end(subscription: Subscription, error?: TidegateError): void {
@@ -529,7 +529,7 @@ export class Subscriptions {
         this.#readers.add(subscription);
         this.#forgetUnread(event.selectors);
         // It goes on with what is left; whoever cares is told what is not.
-        this.#news.push({ of: subscription.index, state: subscription.state, error });
+        this.#notices.push({ of: subscription.index, state: subscription.state, error });
       }
     }
   }
@@ -537,7 +537,7 @@ export class Subscriptions {
   #handleLag(topic: string | undefined, ms: number): void {
     const lagging = topic === undefined ? [...this.#all.values()] : this.#readers.of(topic);
     for (const { index, state } of lagging) {
-      if (state === "live") this.#news.push({ of: index, told: { type: "lag", ms } });
+      if (state === "live") this.#notices.push({ of: index, told: { type: "lag", ms } });
     }
   }
 
@@ -588,15 +588,15 @@ export class Subscriptions {
     }
   }
 
-  #tell(topic: string, take: (tracker: Tracker) => Told[]): void {
+  #tell(topic: string, take: (tracker: Tracker) => Notification[]): void {
     for (const reader of this.#readers.of(topic)) {
       // Until it is answered, what comes is meant for others.
       if (reader.state === "live") this.#push(reader, take(reader.tracker));
     }
   }
 
-  #push(subscription: Subscription, told: Told[]): void {
-    for (const one of told) this.#news.push({ of: subscription.index, told: one });
+  #push(subscription: Subscription, told: Notification[]): void {
+    for (const one of told) this.#notices.push({ of: subscription.index, told: one });
   }
 }
 

@@ -50,7 +50,7 @@ export interface Placed extends Position {
 }
 
 /** What an event means for the reader. */
-export type Told = Publication | Gap | Resumed | Placed;
+export type Notification = Publication | Gap | Resumed | Placed;
 
 interface Place {
   epoch: string;
@@ -121,7 +121,7 @@ export class Tracker {
    * Takes the place where the server starts to read a topic. `isUnfinished` says that pieces are still to come of
    * something before that place: it moves nothing then.
    */
-  handleTopic(wire: WireTopic, isUnfinished: boolean): Told[] {
+  handleTopic(wire: WireTopic, isUnfinished: boolean): Notification[] {
     const { topic, epoch, head, start, recovered } = wire;
     const place = this.#places.get(topic);
     if (place === undefined) {
@@ -132,7 +132,7 @@ export class Tracker {
       this.#places.set(topic, placeAt(epoch, sequence, head, { wantsSnapshot, isDescribed: true }));
       return [{ type: "placed", topic, epoch, sequence }];
     }
-    const told: Told[] = [];
+    const told: Notification[] = [];
     place.isDescribed = true;
     // A server that lost what it once told starts anew as well, whatever it calls its epoch.
     const isAnew = place.epoch !== epoch || (recovered === false && head < place.sequence);
@@ -153,7 +153,7 @@ export class Tracker {
   }
 
   /** Takes a gap. It moves the position, also after `recovered` was true. */
-  handleGap(wire: Event & { type: "gap" }): Told[] {
+  handleGap(wire: Event & { type: "gap" }): Notification[] {
     const { topic, epoch, to, reason } = wire;
     const place = this.#places.get(topic);
     if (!place?.isDescribed) return [];
@@ -167,7 +167,7 @@ export class Tracker {
   }
 
   /** Takes a publication. One that was taken before means nothing. */
-  handlePublication(wire: Event & { type: "publication" }): Told[] {
+  handlePublication(wire: Event & { type: "publication" }): Notification[] {
     const place = this.#places.get(wire.topic);
     if (!place?.isDescribed || wire.sequence <= place.sequence) return [];
     place.sequence = wire.sequence;

@@ -5,7 +5,7 @@ import { pauseMs } from "../src/backoff.js";
 import type { ConnectionAction, ConnectionOptions } from "../src/connection.js";
 import { Connection, defaultTimes } from "../src/connection.js";
 import { TidegateError } from "../src/errors.js";
-import { Ladder } from "../src/ladder.js";
+import { FallbackPolicy } from "../src/fallback.js";
 import type { Event } from "../src/protocol.js";
 
 /** A connection whose clock stands still unless it is moved, and whose pauses are their longest. */
@@ -19,7 +19,7 @@ class Driven {
     this.connection = new Connection({
       urls: ["ws://a"],
       transports: [{}],
-      ladder: new Ladder(1, 0, 0),
+      fallback: new FallbackPolicy(1, 0, 0),
       hasTokens: false,
       name: "desk",
       times: defaultTimes,
@@ -365,7 +365,7 @@ test.each([
   ["with a code", 4100],
   ["without one, though there is another transport to try", undefined],
 ])("what asks to be left alone is: %s", (_, code) => {
-  const driven = started({ transports: [{}, {}], ladder: new Ladder(2, 0, 0) });
+  const driven = started({ transports: [{}, {}], fallback: new FallbackPolicy(2, 0, 0) });
   driven.did();
   driven.connection.handleClose(driven.serial, { ...(code && { code }), text: "full", retryAfterMs: 7_000 }, 0);
   const [, waiting] = driven.did();

@@ -43,7 +43,7 @@ test("its types show nothing of how the client and its parts work together", asy
   const types = readdirSync(dist).filter((name) => /\.d\.c?ts$/.test(name));
   const text = types.map((name) => readFileSync(new URL(name, dist), "utf8")).join("\n");
   expect(text).toContain("declare class Publisher");
-  const inner = ["handleNews", "interrupt", "attach", "overflow", "isBehind", "handleConnected", "handleDisconnect", "push", "untaken", "isIdle", "firstThrough", "whyNot", "httpTransport"];
+  const inner = ["handleNotice", "interrupt", "attach", "overflow", "isBehind", "handleConnected", "handleDisconnect", "push", "untaken", "isIdle", "firstThrough", "whyNot", "httpTransport"];
   expect(inner.filter((name) => new RegExp(`\\b${name}\\b[(:]`).test(text))).toEqual([]);
   expect(text).not.toMatch(/interface (Part|Seat|SubscriptionOwner)\b/);
 });

@@ -7,7 +7,7 @@ import type { ReadOptions } from "../src/subscriptions.js";
 import { Subscriptions } from "../src/subscriptions.js";
 import { jsonPatch } from "../src/patch.js";
 
-/** Subscriptions whose commands and news are kept, with short ways to make events. */
+/** Subscriptions whose commands and notices are kept, with short ways to make events. */
 class Driven {
   lastId = 0;
   readonly machine = new Subscriptions(() => (this.lastId += 1), defaultTimes, () => 1, [jsonPatch]);
@@ -23,20 +23,20 @@ class Driven {
   }
 
   /** What was told, one line each: the subscription's index, then what. */
-  news(): string[] {
+  notices(): string[] {
     const lines: string[] = [];
-    for (let news = this.machine.pollNews(); news; news = this.machine.pollNews()) {
-      if ("state" in news) lines.push(`${news.of} ${news.state}${news.error ? ` (${news.error.code})` : ""}`);
-      else if (news.told.type === "publication") {
-        const { topic, sequence, isSnapshot } = news.told;
-        lines.push(`${news.of} ${isSnapshot ? "snapshot" : "update"} ${topic} ${sequence}`);
-      } else if (news.told.type === "gap") {
-        const { topic, from, to, reason } = news.told;
-        lines.push(`${news.of} gap ${topic} ${from ?? ""}..${to} ${reason}`);
-      } else if (news.told.type === "resumed") {
-        const { topic, recovered, missed } = news.told;
-        lines.push(`${news.of} resumed ${topic} ${recovered ? "whole" : "not whole"}, ${missed} missed`);
-      } else if (news.told.type === "lag") lines.push(`${news.of} lag ${news.told.ms}`);
+    for (let notice = this.machine.pollNotice(); notice; notice = this.machine.pollNotice()) {
+      if ("state" in notice) lines.push(`${notice.of} ${notice.state}${notice.error ? ` (${notice.error.code})` : ""}`);
+      else if (notice.told.type === "publication") {
+        const { topic, sequence, isSnapshot } = notice.told;
+        lines.push(`${notice.of} ${isSnapshot ? "snapshot" : "update"} ${topic} ${sequence}`);
+      } else if (notice.told.type === "gap") {
+        const { topic, from, to, reason } = notice.told;
+        lines.push(`${notice.of} gap ${topic} ${from ?? ""}..${to} ${reason}`);
+      } else if (notice.told.type === "resumed") {
+        const { topic, recovered, missed } = notice.told;
+        lines.push(`${notice.of} resumed ${topic} ${recovered ? "whole" : "not whole"}, ${missed} missed`);
+      } else if (notice.told.type === "lag") lines.push(`${notice.of} lag ${notice.told.ms}`);
     }
     return lines;
   }
@@ -45,7 +45,7 @@ class Driven {
   live(selectors: string[], options: ReadOptions, ...topics: object[]): number {
     const index = this.machine.add(selectors, options);
     this.answer(...topics);
-    this.news();
+    this.notices();
     return index;
   }
 
@@ -74,7 +74,7 @@ test("a new numbering that begins with nothing is told", () => {
   const driven = connected();
   driven.live(["a"], {}, at("a", 7, 7));
   driven.hear(gap("a", 0, { epoch: "e2", reason: "epoch" }));
-  expect(driven.news()).toEqual(["0 gap a ..0 epoch"]);
+  expect(driven.notices()).toEqual(["0 gap a ..0 epoch"]);
 });
 
 test("a topic that is described again between the pieces of a publication loses none", () => {
@@ -83,9 +83,9 @@ test("a topic that is described again between the pieces of a publication loses 
   driven.live(["a/+"], { from: "now" }, at("a/b", 0, 0));
   const piece = (offset: number, text: string) => ({ type: "fragment", topic: "a/b", sequence: 1, total: 6, offset, kind: "text", base64: btoa(text) });
   driven.hear(piece(0, "abc"), { type: "topic", ...at("a/b", 2, 1) }, publication("a/b", 2));
-  expect(driven.news()).toEqual([]);
+  expect(driven.notices()).toEqual([]);
   driven.hear(piece(3, "def"));
-  expect(driven.news()).toEqual(["0 update a/b 1", "0 update a/b 2"]);
+  expect(driven.notices()).toEqual(["0 update a/b 1", "0 update a/b 2"]);
 });
 
 describe("states", () => {
@@ -97,7 +97,7 @@ describe("states", () => {
     driven.answer(at("a", 0, 0));
     driven.machine.handleDisconnect();
     driven.machine.remove(index);
-    expect(driven.news()).toEqual(["0 asked", "0 live", "0 waiting", "0 ended"]);
+    expect(driven.notices()).toEqual(["0 asked", "0 live", "0 waiting", "0 ended"]);
     expect(driven.commands()).toEqual([]);
     driven.machine.handleConnected();
     expect(driven.commands()).toEqual([]);
@@ -131,7 +131,7 @@ describe("states", () => {
     driven.machine.add(["a"], {});
     const [{ id } = { id: 0 }] = driven.commands();
     driven.hear({ type: "refused", id, code, error: "because" });
-    expect(driven.news()).toEqual(expected);
+    expect(driven.notices()).toEqual(expected);
     expect(driven.machine.wakeAt).toBe(wakeAt);
     driven.machine.handleWake(wakeAt ?? 1e9);
     expect(driven.commands().length).toBe(wakeAt === undefined ? 0 : 1);
@@ -142,9 +142,9 @@ describe("states", () => {
     const driven = connected();
     driven.live(["a", "b"], {}, at("a", 0, 0), at("b", 0, 0));
     driven.hear({ type: "unsubscribed", selectors: ["a"] }, publication("a", 1), publication("b", 1));
-    expect(driven.news()).toEqual(["0 live (4102)", "0 update b 1"]);
+    expect(driven.notices()).toEqual(["0 live (4102)", "0 update b 1"]);
     driven.hear({ type: "unsubscribed", selectors: ["b"], reason: "lagged" });
-    expect(driven.machine.pollNews()).toMatchObject({
+    expect(driven.machine.pollNotice()).toMatchObject({
       state: "ended",
       error: { code: 4102, message: expect.stringMatching(/^cannot .* to b: .*too slow.*; /) },
     });
@@ -155,7 +155,7 @@ describe("states", () => {
     driven.machine.remove(driven.machine.add(["a"], {}));
     expect(driven.commands().map(({ type }) => type)).toEqual(["subscribe", "unsubscribe"]);
     driven.hear({ type: "subscribed", id: 1, selectors: ["a"], topics: [at("a", 1, 0)] }, publication("a", 1));
-    expect(driven.news()).toEqual(["0 asked", "0 ended"]);
+    expect(driven.notices()).toEqual(["0 asked", "0 ended"]);
   });
 });
 
@@ -165,14 +165,14 @@ describe("what is told", () => {
     driven.live(["a/+"], {});
     driven.hear({ type: "topic", ...at("a/x", 5, 4) }, publication("a/x", 5), publication("a/x", 6));
     driven.hear({ type: "topic", ...at("a/new", 0, 0) }, publication("a/new", 1));
-    expect(driven.news()).toEqual(["0 snapshot a/x 5", "0 update a/x 6", "0 update a/new 1"]);
+    expect(driven.notices()).toEqual(["0 snapshot a/x 5", "0 update a/x 6", "0 update a/new 1"]);
   });
 
   test("publications of a history are no snapshots", () => {
     const driven = connected();
     driven.live(["a"], { from: { last: 2 } }, at("a", 5, 3));
     driven.hear(publication("a", 4), publication("a", 5));
-    expect(driven.news()).toEqual(["0 update a 4", "0 update a 5"]);
+    expect(driven.notices()).toEqual(["0 update a 4", "0 update a 5"]);
   });
 
   test("lag goes to the readers of the topic, or to all", () => {
@@ -180,7 +180,7 @@ describe("what is told", () => {
     driven.live(["a"], {}, at("a", 0, 0));
     driven.live(["b"], {}, at("b", 0, 0));
     driven.hear({ type: "lag", topic: "b", ms: 7 }, { type: "lag", ms: 8 });
-    expect(driven.news()).toEqual(["1 lag 7", "0 lag 8", "1 lag 8"]);
+    expect(driven.notices()).toEqual(["1 lag 7", "0 lag 8", "1 lag 8"]);
   });
 
   test("events of unknown types, and of topics that nobody reads, mean nothing", () => {
@@ -188,7 +188,7 @@ describe("what is told", () => {
     driven.live(["a"], {}, at("a", 0, 0));
     const refused = { type: "refused", code: 4200, error: "" };
     driven.hear({ type: "weather", topic: "a" }, publication("b", 1), gap("b", 3, {}), refused);
-    expect(driven.news()).toEqual([]);
+    expect(driven.notices()).toEqual([]);
   });
 
   test("payloads: JSON, text, bytes", () => {
@@ -196,8 +196,8 @@ describe("what is told", () => {
     driven.live(["a"], {}, at("a", 0, 0));
     const wires = [{ data: { x: 1 } }, { data: null }, { text: "t" }, { base64: "AAH/" }];
     driven.hear(...wires.map((wire, index) => ({ type: "publication", topic: "a", sequence: index + 1, ...wire })));
-    const told = wires.map(() => driven.machine.pollNews());
-    expect(told.map((news) => news && "told" in news && news.told)).toMatchObject([
+    const told = wires.map(() => driven.machine.pollNotice());
+    expect(told.map((notice) => notice && "told" in notice && notice.told)).toMatchObject([
       { kind: "json", data: { x: 1 } },
       { kind: "json", data: null },
       { kind: "text", data: "t" },
@@ -223,7 +223,7 @@ describe("gaps move the position, epochs start over", () => {
     const driven = connected();
     driven.live(["a"], {}, at("a", 5, 5));
     driven.hear(...events);
-    expect(driven.news()).toEqual(expected.map((line) => `0 ${line}`));
+    expect(driven.notices()).toEqual(expected.map((line) => `0 ${line}`));
     driven.machine.handleDisconnect();
     driven.machine.handleConnected();
     expect(driven.commands()).toMatchObject([{ positions: { a: { sequence } } }]);
@@ -236,7 +236,7 @@ describe("after a break", () => {
     driven.live(["a"], {}, at("a", 5, 5));
     driven.machine.handleDisconnect();
     driven.machine.handleConnected();
-    driven.news();
+    driven.notices();
     return driven;
   }
 
@@ -262,7 +262,7 @@ describe("after a break", () => {
     const driven = broken();
     driven.answer(topic);
     driven.hear(...events);
-    expect(driven.news()).toEqual(["0 live", ...expected.map((line) => `0 ${line}`)]);
+    expect(driven.notices()).toEqual(["0 live", ...expected.map((line) => `0 ${line}`)]);
   });
 
   test("a topic that came into being meanwhile is news, not a snapshot", () => {
@@ -271,15 +271,15 @@ describe("after a break", () => {
     driven.machine.handleDisconnect();
     driven.machine.handleConnected();
     driven.answer();
-    driven.news();
+    driven.notices();
     driven.hear({ type: "topic", ...at("a/x", 2, 0) }, publication("a/x", 1), publication("a/x", 2));
-    expect(driven.news()).toEqual(["0 update a/x 1", "0 update a/x 2"]);
+    expect(driven.notices()).toEqual(["0 update a/x 1", "0 update a/x 2"]);
   });
 
   test("nothing is taken before the answer", () => {
     const driven = broken();
     driven.hear(publication("a", 9), gap("a", 9, {}));
-    expect(driven.news()).toEqual([]);
+    expect(driven.notices()).toEqual([]);
   });
 
   test("a topic whose epoch changed while a pattern's reader was away is told as a gap", () => {
@@ -289,9 +289,9 @@ describe("after a break", () => {
     driven.machine.handleDisconnect();
     driven.machine.handleConnected();
     driven.answer();
-    driven.news();
+    driven.notices();
     driven.hear({ type: "topic", ...at("a/x", 0, 0, { epoch: "e2" }) }, publication("a/x", 1));
-    expect(driven.news()).toEqual(["0 resumed a/x not whole, 0 missed", "0 gap a/x ..0 epoch", "0 update a/x 1"]);
+    expect(driven.notices()).toEqual(["0 resumed a/x not whole, 0 missed", "0 gap a/x ..0 epoch", "0 update a/x 1"]);
   });
 
   test("unsubscribed while there is no connection: it is not asked for again", () => {
@@ -311,7 +311,7 @@ describe("after a break", () => {
     expect(command?.from).toBe(undefined);
     driven.hear({ type: "subscribed", id: 1, selectors: [], topics: [at("a", 4, 3, { recovered: true }), at("b", 2, 1)] });
     driven.hear(publication("a", 4), publication("b", 2));
-    expect(driven.news()).toEqual(["0 asked", "0 live", "0 resumed a whole, 1 missed", "0 update a 4", "0 snapshot b 2"]);
+    expect(driven.notices()).toEqual(["0 asked", "0 live", "0 resumed a whole, 1 missed", "0 update a 4", "0 snapshot b 2"]);
   });
 
   test("one position for several topics is refused here", () => {
@@ -337,13 +337,13 @@ describe("deltas and pieces", () => {
     driven.live(["a", "b"], { delta: "json-patch" }, at("a", 0, 0), at("b", 0, 0));
     driven.live(["c"], { delta: "json-patch" }, at("c", 0, 0));
     driven.hear(publication("a", 1), damaged("a", 2), damaged("a", 3), publication("b", 1));
-    expect(driven.news()).toEqual(["0 update a 1", "0 asked"]);
+    expect(driven.notices()).toEqual(["0 update a 1", "0 asked"]);
     expect(driven.commands()).toMatchObject([
       { topics: ["a", "b"], delta: undefined, positions: { a: { sequence: 1 }, b: { sequence: 0 } } },
     ]);
     driven.hear({ type: "subscribed", id: 3, selectors: [], topics: [at("a", 3, 1, { recovered: true }), at("b", 1, 0, { recovered: true })] });
     driven.hear(publication("a", 2), publication("a", 3), publication("b", 1));
-    expect(driven.news()).toEqual(["0 live", "0 update a 2", "0 update a 3", "0 update b 1"]);
+    expect(driven.notices()).toEqual(["0 live", "0 update a 2", "0 update a 3", "0 update b 1"]);
     driven.machine.handleDisconnect();
     driven.machine.handleConnected();
     expect(driven.commands().map(({ delta }) => delta)).toEqual([undefined, "json-patch"]);
@@ -353,7 +353,7 @@ describe("deltas and pieces", () => {
     const driven = connected();
     driven.live(["a"], {}, at("a", 5, 5));
     driven.hear(piece(6, 0, "ab"), publication("a", 7), gap("a", 9, {}));
-    expect(driven.news()).toEqual([]);
+    expect(driven.notices()).toEqual([]);
     driven.machine.handleDisconnect();
     driven.machine.handleConnected();
     expect(driven.commands()).toMatchObject([{ positions: { a: { sequence: 5 } } }]);
@@ -365,7 +365,7 @@ describe("deltas and pieces", () => {
     driven.hear(piece(6, 0, "ab"));
     driven.live(["+"], { from: "now" });
     driven.hear({ type: "topic", ...at("a", 6, 5) }, piece(6, 0, "ab"), publication("a", 7), piece(6, 2, "cd"));
-    expect(driven.news()).toEqual(["0 update a 6", "1 update a 6", "0 update a 7", "1 update a 7"]);
+    expect(driven.notices()).toEqual(["0 update a 6", "1 update a 6", "0 update a 7", "1 update a 7"]);
   });
 
   test.each([
@@ -375,17 +375,17 @@ describe("deltas and pieces", () => {
     const driven = connected();
     driven.live(["a"], {}, at("a", 5, 5));
     driven.hear(piece(6, 0, "ab"), publication("a", 7), event, publication("a", 3), piece(6, 2, "cd"));
-    expect(driven.news()).toEqual(["0 gap a ..2 epoch", "0 update a 3"]);
+    expect(driven.notices()).toEqual(["0 gap a ..2 epoch", "0 update a 3"]);
   });
 
   test("a subscription that the server took away leaves nothing under way behind", () => {
     const driven = connected();
     driven.live(["a"], {}, at("a", 5, 5));
     driven.hear(piece(6, 0, "ab"), { type: "unsubscribed", selectors: ["a"], reason: "lagged" });
-    driven.news();
+    driven.notices();
     driven.live(["a"], { from: "now" }, at("a", 8, 8));
     driven.hear(publication("a", 9));
-    expect(driven.news()).toEqual(["1 update a 9"]);
+    expect(driven.notices()).toEqual(["1 update a 9"]);
   });
 
   test.each([[["a"]], [["+"]]])("nobody reads %s any more: a later reader does not wait for what was under way", (selectors) => {
@@ -395,7 +395,7 @@ describe("deltas and pieces", () => {
     driven.machine.remove(index);
     driven.live(["a"], { from: "now" }, at("a", 6, 6));
     driven.hear(piece(6, 2, "cd"), publication("a", 7));
-    expect(driven.news()).toEqual(["1 update a 7"]);
+    expect(driven.notices()).toEqual(["1 update a 7"]);
   });
 });
 
@@ -465,7 +465,7 @@ describe("subscriptions that overlap", () => {
     const start = positions?.a.sequence ?? 0;
     driven.hear({ type: "subscribed", id, selectors: ["a"], topics: [at("a", 6, start)] });
     for (let sequence = start + 1; sequence <= 6; sequence += 1) driven.hear(publication("a", sequence));
-    expect(driven.news().slice(2)).toEqual(expected);
+    expect(driven.notices().slice(2)).toEqual(expected);
   });
 
   test("a gap that only the newer one's start causes is told to nobody", () => {
@@ -474,7 +474,7 @@ describe("subscriptions that overlap", () => {
     driven.machine.add(["a"], { from: { last: 5 } });
     driven.answer(at("a", 5, 0, { recovered: false }));
     driven.hear(gap("a", 4, { from: 1 }), publication("a", 5), publication("a", 6));
-    expect(driven.news().slice(2)).toEqual(["1 update a 5", "0 update a 6", "1 update a 6"]);
+    expect(driven.notices().slice(2)).toEqual(["1 update a 5", "0 update a 6", "1 update a 6"]);
   });
 
   test("whoever comes later reads a topic that nobody read before", () => {
@@ -484,7 +484,7 @@ describe("subscriptions that overlap", () => {
     driven.hear(publication("a", 2));
     driven.live(["+"], { from: "now" }, at("a", 2, 2));
     driven.hear(publication("a", 3));
-    expect(driven.news()).toEqual(["0 update a 3", "1 update a 3"]);
+    expect(driven.notices()).toEqual(["0 update a 3", "1 update a 3"]);
   });
 
   test("a durable subscriber starts where its name left off, not where others are", () => {
@@ -526,9 +526,9 @@ describe("subscriptions that overlap", () => {
     // What the second one restarts is described in its answer, and not again by itself.
     const anew = at("a/x", 6, 0, { epoch: "e2", recovered: false });
     driven.hear({ type: "subscribed", id: topic!.id, selectors: ["a/x"], topics: [anew] });
-    driven.news();
+    driven.notices();
     driven.hear(publication("a/x", 1), publication("a/x", 6));
-    expect(driven.news().sort()).toEqual(["0 update a/x 1", "0 update a/x 6", "1 update a/x 1", "1 update a/x 6"]);
+    expect(driven.notices().sort()).toEqual(["0 update a/x 1", "0 update a/x 6", "1 update a/x 1", "1 update a/x 6"]);
   });
 
   test("what is told of another reading moves no place that was given", () => {
@@ -538,7 +538,7 @@ describe("subscriptions that overlap", () => {
     driven.answer();
     driven.hear(publication("a/x", 101), { type: "topic", ...at("a/x", 101, 40, { recovered: true }) });
     driven.hear(publication("a/x", 41), publication("a/x", 101));
-    expect(driven.news().slice(2)).toEqual(["0 update a/x 101", "1 resumed a/x whole, 61 missed", "1 update a/x 41", "1 update a/x 101"]);
+    expect(driven.notices().slice(2)).toEqual(["0 update a/x 101", "1 resumed a/x whole, 61 missed", "1 update a/x 41", "1 update a/x 101"]);
   });
 
   test("nor one that was joined", () => {
@@ -548,7 +548,7 @@ describe("subscriptions that overlap", () => {
     driven.answer();
     driven.hear(publication("a/x", 101), { type: "topic", ...at("a/x", 101, 98) });
     driven.hear(publication("a/x", 99), publication("a/x", 100), publication("a/x", 101));
-    expect(driven.news().slice(2)).toEqual(["0 update a/x 101", "1 update a/x 99", "1 update a/x 100", "1 update a/x 101"]);
+    expect(driven.notices().slice(2)).toEqual(["0 update a/x 101", "1 update a/x 99", "1 update a/x 100", "1 update a/x 101"]);
   });
 
   test("nor does a late piece of it", () => {
@@ -561,7 +561,7 @@ describe("subscriptions that overlap", () => {
     driven.answer();
     driven.hear({ type: "topic", ...at("a/x", 101, 40, { recovered: true }) }, piece(2, "cd"), publication("a/x", 41));
     driven.hear(piece(0, "ab"), piece(2, "cd"));
-    expect(driven.news().slice(2)).toEqual(["1 resumed a/x whole, 61 missed", "1 update a/x 41", "0 update a/x 101", "1 update a/x 101"]);
+    expect(driven.notices().slice(2)).toEqual(["1 resumed a/x whole, 61 missed", "1 update a/x 41", "0 update a/x 101", "1 update a/x 101"]);
   });
 
   test("a place of an older numbering is not asked for beside one of the newest", () => {
@@ -588,7 +588,7 @@ describe("subscriptions that overlap", () => {
     driven.live(["#"], { from: "now" });
     driven.live(["+"], { from: "all" });
     driven.hear({ type: "topic", ...at("x", 33, 13, { recovered: false }) }, gap("x", 13, { reason: "epoch" }), publication("x", 14));
-    expect(driven.news().sort()).toEqual(["0 update x 14", "1 update x 14", "2 gap x 1..13 epoch", "2 update x 14"]);
+    expect(driven.notices().sort()).toEqual(["0 update x 14", "1 update x 14", "2 gap x 1..13 epoch", "2 update x 14"]);
   });
 
   test("who was not told of a topic yet, and is read to from beyond its beginning, asks again", () => {
@@ -601,7 +601,7 @@ describe("subscriptions that overlap", () => {
     driven.hear(publication("x", 703));
     driven.hear({ type: "subscribed", id: (again as unknown as { id: number }).id, selectors: ["#"], topics: [] });
     driven.hear({ type: "topic", ...at("x", 707, 0) }, publication("x", 1), publication("x", 703), publication("x", 704));
-    const told = driven.news();
+    const told = driven.notices();
     expect(told.filter((line) => line.startsWith("0 update"))).toEqual([1, 703, 704].map((number) => `0 update x ${number}`));
     expect(told.filter((line) => line.startsWith("1 update"))).toEqual([703, 704].map((number) => `1 update x ${number}`));
   });
@@ -701,7 +701,7 @@ describe("subscriptions that overlap", () => {
           driven.machine.handleDisconnect();
         }
         all.forEach((_, index) => driven.machine.remove(index));
-        driven.news();
+        driven.notices();
       });
     };
     expect(operations(800) / operations(400)).toBeLessThan(2.2);

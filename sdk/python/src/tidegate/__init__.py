@@ -21,7 +21,7 @@ from .subscription import Subscription
 from .subscriptions import Lag, SubscriptionChange, SubscriptionState
 from .tracker import Gap, Publication, Resumed
 from .transport import OpenTransport, Transport, TransportHandlers
-from .ways import TransportName
+from .transports import TransportName
 from .websocket import web_socket_transport
 
 __all__ = [

@@ -26,7 +26,7 @@ from .subscription import Subscription
 from .subscriptions import Lag, ReadOptions
 from .transport import OpenTransport
 from .waiting import wait
-from .ways import TransportName, ways_to
+from .transports import TransportName, transports_to
 
 
 class Client:
@@ -54,15 +54,15 @@ class Client:
         refuses the last. `name` is for the server's logs. `queue_max` commands may wait for a connection. A publish
         with a key is sent again after breaks for `resend_ms` milliseconds: the server forgets keys. A publish may take
         `publish_timeout` seconds, a wait for a connection included; `math.inf`: any time. `transports`
-        are ways to the server, the best first: the next is taken where one does not get through. `transport` is one to
+        are the transports to try, the best first: the next is taken where one does not get through. `transport` is one to
         use instead of them; `web_socket_transport`, `sse_transport` and `poll_transport` make them with options.
 
-        Raises `ValueError` if an address is none, or there is no such way.
+        Raises `ValueError` if an address is invalid, or a transport is unknown.
         """
         urls = [url] if isinstance(url, str) else list(url)
         if not urls:
             raise ValueError("cannot connect: there is no address; give at least one")
-        opens = transport or ways_to(urls, transports, times)
+        opens = transport or transports_to(urls, transports, times)
         self._core = Core(urls, token, name, times, Requests(queue_max, resend_ms), opens)
         self._publish_timeout = publish_timeout
 

@@ -19,7 +19,7 @@ from .options import TokenProvider
 from .protocol import Event, encode_command, feature_of, too_large
 from .requests import Requests
 from .subscription import Subscription
-from .subscriptions import Lag, News, SubscriptionChange, Subscriptions
+from .subscriptions import Lag, Notice, SubscriptionChange, Subscriptions
 from .tracker import Gap, Publication
 from .transport import OpenTransport
 from .waiting import answer, fail
@@ -92,7 +92,7 @@ class Core:
     def unsubscribe(self, index: int) -> None:
         """For `Subscription.unsubscribe`."""
         self.subscriptions.remove(index)
-        # Told directly: what waits to be told must not be any more.
+        # Notification directly: what waits to be told must not be any more.
         reader = self.readers.pop(index, None)
         if reader is not None:
             reader._handle_told(SubscriptionChange("ended"))
@@ -232,16 +232,16 @@ class Core:
             self.handle_event({"type": "refused", "id": id, "code": error.code, "error": error.text})
 
     def _tell_next(self) -> bool:
-        news = self.subscriptions.peek_news()
-        if news is not None and not self._must_wait(news):
-            self.subscriptions.poll_news()
-            reader = self.readers.get(news.of)
-            if isinstance(news.what, SubscriptionChange) and news.what.state == "ended":
-                self.readers.pop(news.of, None)
+        notice = self.subscriptions.peek_notice()
+        if notice is not None and not self._must_wait(notice):
+            self.subscriptions.poll_notice()
+            reader = self.readers.get(notice.of)
+            if isinstance(notice.what, SubscriptionChange) and notice.what.state == "ended":
+                self.readers.pop(notice.of, None)
             if reader is not None:
-                reader._handle_told(news.what)
+                reader._handle_told(notice.what)
             return True
-        told = self.handlings.poll_news()
+        told = self.handlings.poll_notice()
         if told is not None:
             handling = self.handlers[told.of]
             handling._handle_told(told.what)
@@ -253,10 +253,10 @@ class Core:
             return True
         return self.calls.tell_next()
 
-    def _must_wait(self, news: News) -> bool:
+    def _must_wait(self, notice: Notice) -> bool:
         """Whether a loop is to take something first. One that takes nothing for too long is not waited for."""
-        reader = self.readers.get(news.of)
-        if reader is None or not isinstance(news.what, (Publication, Gap)) or not reader._is_full:
+        reader = self.readers.get(notice.of)
+        if reader is None or not isinstance(notice.what, (Publication, Gap)) or not reader._is_full:
             self._waits_until = None
             return False
         if self._waits_until is None:

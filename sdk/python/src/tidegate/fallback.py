@@ -1,7 +1,7 @@
-"""Several ways to a server, the best first: those that do not get through are passed over.
+"""Several transports to a server, the best first: those that do not get through are passed over.
 
-To the client it is one transport. It opens the ways one after the other until the server is heard, and remembers by
-address which way that was, so that the next connection begins there. A way is only passed over if another may do
+To the client it is one transport. It opens the transports one after the other until the server is heard, and remembers by
+address which transport that was, so that the next connection begins there. A transport is only passed over if another may do
 better: not if nothing listens at the address, and not if the server itself says no.
 """
 
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from .transport import OpenTransport, Transport, TransportHandlers
 
 REMEMBERED_SECONDS = 3_600
-"""How long a way that is not the best is preferred: networks change."""
+"""How long a transport that is not the best is preferred: networks change."""
 
 MANGLED = (None, 4208, 4210)
-"""Codes of a connection that something on the way spoiled. A proxy that drops `Upgrade` makes the server say 4210."""
+"""Codes of a connection that something on the path spoiled. A proxy that drops `Upgrade` makes the server say 4210."""
 
-Ways = Sequence[tuple[str, OpenTransport]]
+NamedTransports = Sequence[tuple[str, OpenTransport]]
 """Transports with their names, the best first."""
 
 
@@ -27,26 +27,26 @@ Ways = Sequence[tuple[str, OpenTransport]]
 class _Found:
     index: int
     until: float
-    # It failed once since: that may have been the server, so the next attempt is over the same way.
+    # It failed once since: that may have been the server, so the next attempt is over the same transport.
     is_doubted: bool = False
 
 
-class Fallback:
-    """The ways, and what is known of them."""
+class FallbackPolicy:
+    """The transports, and what is known of them."""
 
-    def __init__(self, ways: Ways, patience_seconds: float, now: Callable[[], float]) -> None:
-        """Each way but the last has `patience_seconds` until the server is heard. `now` is in seconds."""
-        self.ways = ways
+    def __init__(self, transports: NamedTransports, patience_seconds: float, now: Callable[[], float]) -> None:
+        """Each transport but the last has `patience_seconds` until the server is heard. `now` is in seconds."""
+        self.transports = transports
         self.patience_seconds = patience_seconds
         self._now = now
         self._found: dict[str, _Found] = {}
 
     def open(self, address: str, handlers: TransportHandlers) -> Transport:
-        """For the client: opens the first way that gets through."""
-        return _Walk(self, address, handlers)
+        """For the client: opens the first transport that gets through."""
+        return _Attempt(self, address, handlers)
 
     def first_of(self, address: str) -> int:
-        """The index of the way to begin with."""
+        """The index of the transport to begin with."""
         found = self._found.get(address)
         if found is not None and found.until <= self._now():
             del self._found[address]
@@ -54,7 +54,7 @@ class Fallback:
         return 0 if found is None else found.index
 
     def handle_found(self, address: str, index: int) -> None:
-        """Notes that the server was heard over a way."""
+        """Notes that the server was heard over a transport."""
         found = self._found.get(address)
         if found is not None and found.index == index:
             found.is_doubted = False
@@ -62,7 +62,7 @@ class Fallback:
             self._found[address] = _Found(index, self._now() + REMEMBERED_SECONDS)
 
     def may_walk(self, address: str) -> bool:
-        """Notes that a way failed; answers whether to try the next at once."""
+        """Notes that a transport failed; answers whether to try the next at once."""
         found = self._found.get(address)
         if found is None or found.is_doubted:
             return True
@@ -70,21 +70,21 @@ class Fallback:
         return False
 
     def forget(self, address: str) -> None:
-        """Notes that no way got through."""
+        """Notes that no transport got through."""
         self._found.pop(address, None)
 
 
-class _Walk:
+class _Attempt:
     """One attempt to open, and what came of it."""
 
-    def __init__(self, fallback: Fallback, address: str, handlers: TransportHandlers) -> None:
+    def __init__(self, fallback: FallbackPolicy, address: str, handlers: TransportHandlers) -> None:
         self._fallback = fallback
         self._address = address
         self._handlers = handlers
         self._index = fallback.first_of(address)
         self._is_open = False
         self._is_heard = False
-        # What has been sent before the server was heard: the next way has to send it again.
+        # What has been sent before the server was heard: the next transport has to send it again.
         self._sent: list[str] = []
         self._left: list[Transport] = []
         self._failures: list[str] = []
@@ -93,8 +93,8 @@ class _Walk:
 
     @property
     def name(self) -> str:
-        """The way that is used."""
-        return self._fallback.ways[self._index][0]
+        """The transport that is used."""
+        return self._fallback.transports[self._index][0]
 
     def send(self, text: str) -> None:
         """Sends one command."""
@@ -108,12 +108,12 @@ class _Walk:
         self._transport.close()
 
     async def wait_closed(self) -> None:
-        """Waits until nothing is left of any way."""
+        """Waits until nothing is left of any transport."""
         for transport in (*self._left, self._transport):
             await transport.wait_closed()
 
     def handle_open(self) -> None:
-        """A way is open: says so, or says again what was said over the one before."""
+        """A transport is open: says so, or says again what was said over the one before."""
         if self._is_open:
             for text in self._sent:
                 self._transport.send(text)
@@ -135,7 +135,7 @@ class _Walk:
         await self._handlers.wait_for_room()
 
     def handle_close(self, code: int | None, text: str, retry_after_ms: float = 0) -> None:
-        """A way ended, or did not get through."""
+        """A transport ended, or did not get through."""
         self._stop_waiting()
         was_reached = getattr(self._transport, "was_reached", True)
         is_spoiled = code in MANGLED or (code is not None and code < 4000)
@@ -144,12 +144,12 @@ class _Walk:
         self._walk_on(code, text)
 
     def _begin(self) -> None:
-        ways = self._fallback.ways
-        if self._index + 1 < len(ways):
-            self._timer = asyncio.get_running_loop().call_later(self._fallback.patience_seconds, self._give_up_way)
-        self._transport = ways[self._index][1](self._address, _Heard(self))
+        transports = self._fallback.transports
+        if self._index + 1 < len(transports):
+            self._timer = asyncio.get_running_loop().call_later(self._fallback.patience_seconds, self._give_up_transport)
+        self._transport = transports[self._index][1](self._address, _TransportEvents(self))
 
-    def _give_up_way(self) -> None:
+    def _give_up_transport(self) -> None:
         self._timer = None
         self._transport.close()
         if self._fallback.may_walk(self._address):
@@ -159,7 +159,7 @@ class _Walk:
 
     def _walk_on(self, code: int | None, text: str) -> None:
         self._failures.append(f"{self.name}: {text}")
-        if self._index + 1 == len(self._fallback.ways):
+        if self._index + 1 == len(self._fallback.transports):
             self._fallback.forget(self._address)
             return self._handlers.handle_close(code, "; ".join(self._failures))
         self._left.append(self._transport)
@@ -171,15 +171,15 @@ class _Walk:
             self._timer.cancel()
         self._timer = None
 
-    def is_current(self, transport: _Heard) -> bool:
-        """Whether this is what the way in use tells."""
+    def is_current(self, transport: _TransportEvents) -> bool:
+        """Whether this is what the transport in use tells."""
         return transport.index == self._index
 
 
-class _Heard:
-    """What one way tells. A way that was left tells nothing more."""
+class _TransportEvents:
+    """What one transport tells. A transport that was left tells nothing more."""
 
-    def __init__(self, walk: _Walk) -> None:
+    def __init__(self, walk: _Attempt) -> None:
         self._walk = walk
         self.index = walk._index
 

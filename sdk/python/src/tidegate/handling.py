@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Union
 
-from . import lasting
+from . import client_handle
 from .errors import TidegateError
 from .handlings import Asked, AuthorizationWanted, HandlingChange
-from .lasting import Lasting, ended
+from .client_handle import ClientHandle, ended
 from .options import Reply, Request
 from .protocol import decode_payload, encode_command, encode_payload
 
@@ -19,7 +19,7 @@ RequestHandler = Callable[[Request], Union[Any, Awaitable[Any]]]
 """Answers a request: with a value, or a `Reply`; plain or a coroutine. What it raises is told to whoever asked."""
 
 
-class Owner(lasting.Owner, Protocol):
+class Owner(client_handle.Owner, Protocol):
     """What a handling asks of its client."""
 
     def unhandle(self, index: int) -> None:
@@ -39,7 +39,7 @@ class Owner(lasting.Owner, Protocol):
         """Takes why there is none; answers whether it is wanted again later."""
 
 
-class Handling(Lasting[Owner]):
+class Handling(ClientHandle[Owner]):
     """Topics that are handled, across connections, until `unhandle`. As a context manager it ends itself."""
 
     def __init__(self, index: int, selectors: Sequence[str], handler: RequestHandler, owner: Owner) -> None:

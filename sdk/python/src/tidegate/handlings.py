@@ -52,7 +52,7 @@ class AuthorizationWanted:
 
 
 @dataclass(frozen=True)
-class HandlingNews:
+class HandlingNotice:
     """What happened, and to which handling."""
 
     of: int
@@ -136,7 +136,7 @@ class Handlings:
         self._is_connected = False
         self._next_index = 0
         self._commands: deque[Command] = deque()
-        self._news: deque[HandlingNews] = deque()
+        self._notices: deque[HandlingNotice] = deque()
 
     def add(self, wanted: Wanted) -> int:
         """Adds one, and answers its index. Raises `TidegateError` (4905) if a selector of it is handled already."""
@@ -166,7 +166,7 @@ class Handlings:
         for handling in list(self._all.values()):
             self._end(handling)
         self._commands.clear()
-        self._news = deque(news for news in self._news if isinstance(news.what, HandlingChange))
+        self._notices = deque(notice for notice in self._notices if isinstance(notice.what, HandlingChange))
 
     @property
     def wake_at(self) -> float | None:
@@ -250,14 +250,14 @@ class Handlings:
         """The next command to send."""
         return self._commands.popleft() if self._commands else None
 
-    def poll_news(self) -> HandlingNews | None:
+    def poll_notice(self) -> HandlingNotice | None:
         """What to tell next."""
-        return self._news.popleft() if self._news else None
+        return self._notices.popleft() if self._notices else None
 
     def _begin(self, handling: _Handling) -> None:
         handling.due_at = None
         if handling.wanted.needs_authorization:
-            self._news.append(HandlingNews(handling.index, AuthorizationWanted(self._connection)))
+            self._notices.append(HandlingNotice(handling.index, AuthorizationWanted(self._connection)))
         else:
             self._ask(handling, None)
 
@@ -292,7 +292,7 @@ class Handlings:
             text = f"cannot handle `{event['topic']}`: that has just been ended here; send it again"
             # Somebody else may handle it.
             return self.respond(ticket, {"error": text, "code": NOT_HANDLED})
-        self._news.append(HandlingNews(min(ranks)[1], Asked(ticket, event)))
+        self._notices.append(HandlingNotice(min(ranks)[1], Asked(ticket, event)))
 
     def _respond(self, number: int, members: dict[str, object]) -> None:
         # With an id the server says if it cannot take the answer; if it can, it says nothing.
@@ -321,7 +321,7 @@ class Handlings:
     def _enter(self, handling: _Handling, state: HandlingState, error: TidegateError | None = None) -> None:
         if handling.state != state:
             handling.state = state
-            self._news.append(HandlingNews(handling.index, HandlingChange(state, error)))
+            self._notices.append(HandlingNotice(handling.index, HandlingChange(state, error)))
 
     def _end(self, handling: _Handling, error: TidegateError | None = None) -> None:
         del self._all[handling.index]

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
-from .carrier import Carrier, Ended, retry_after_ms
+from .base_transport import BaseTransport, Ended, retry_after_ms
 from .errors import LocalCode, TidegateError
 from .protocol import SOCKET_PATH
 from .transport import TransportHandlers
@@ -73,7 +73,7 @@ def _tls() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-class HttpTransport(Carrier):
+class HttpTransport(BaseTransport):
     """One session over plain HTTP: a task that reads, and one that writes, one request after the other."""
 
     outlives_requests = False
@@ -89,7 +89,7 @@ class HttpTransport(Carrier):
     async def _read(self, http: httpx.AsyncClient, hello: str) -> None:
         """Opens a session with `hello`, and tells what comes until it ends."""
 
-    async def _carry(self) -> None:
+    async def _transfer(self) -> None:
         try:
             async with httpx.AsyncClient(**self._options) as http:
                 # The first request carries the first command: there is nothing to open before.

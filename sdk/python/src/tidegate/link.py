@@ -131,7 +131,7 @@ class Link:
         self._leave_transport()
         self._serial = serial
         try:
-            self._transport = self._open(url, _Heard(self, serial))
+            self._transport = self._open(url, _TransportEvents(self, serial))
         except Exception as error:
             self._connection.handle_close(serial, None, f"cannot open {url}: {error}", now_ms())
 
@@ -156,7 +156,7 @@ class Link:
         self._owner.drive()
 
 
-class _Heard:
+class _TransportEvents:
     """What one transport tells, with the connection's name for it."""
 
     def __init__(self, link: Link, serial: int) -> None:

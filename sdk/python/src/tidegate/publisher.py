@@ -19,7 +19,7 @@ from typing import Any, Union
 import httpx
 
 from .backoff import pause_ms
-from .carrier import Ended
+from .base_transport import Ended
 from .connection import ConnectionTimes
 from .errors import LocalCode, TidegateError
 from .http import check, http_url
@@ -41,7 +41,7 @@ UNHEARD = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """What goes wrong before anything is sent."""
 
 Trace = Callable[[str, object], Awaitable[None]]
-"""Told how far a request is."""
+"""Notification how far a request is."""
 
 Outcome = Union[Published, TidegateError]
 """What came of one of several publications."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from .carrier import Ended
+from .base_transport import Ended
 from .http import HttpTransport, check, http_url
 from .transport import OpenTransport, TransportHandlers
 

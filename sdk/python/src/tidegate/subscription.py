@@ -7,20 +7,20 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Union, overload
 from weakref import WeakSet
 
-from . import lasting
+from . import client_handle
 from .emitter import Emitter, Handler
 from .errors import TidegateError
-from .lasting import Lasting, ended
+from .client_handle import ClientHandle, ended
 from .progress import Place, Progress
 from .protocol import Position, Positions
 from .stream import Stream, WhenFull
 from .subscriptions import Lag, SubscriptionChange
-from .tracker import Gap, Placed, Publication, Resumed, Told
+from .tracker import Gap, Placed, Publication, Resumed, Notification
 
 EVENTS = frozenset({"snapshot", "update", "gap", "resumed", "lag", "state", "error"})
 
 
-class Owner(lasting.Owner, Protocol):
+class Owner(client_handle.Owner, Protocol):
     """What a subscription asks of its client."""
 
     def unsubscribe(self, index: int) -> None:
@@ -30,7 +30,7 @@ class Owner(lasting.Owner, Protocol):
         """A loop took something: there is room for what waits for that."""
 
 
-class Subscription(Lasting[Owner]):
+class Subscription(ClientHandle[Owner]):
     """Something that is read, across connections, until it is unsubscribed. As a context manager it ends itself."""
 
     def __init__(self, index: int, selectors: Sequence[str], owner: Owner, positions: Positions) -> None:
@@ -118,7 +118,7 @@ class Subscription(Lasting[Owner]):
     ) -> None:
         self.unsubscribe()
 
-    def _handle_told(self, told: Told | Lag | SubscriptionChange) -> None:
+    def _handle_told(self, told: Notification | Lag | SubscriptionChange) -> None:
         """Takes what the client has for it."""
         if self._state == "ended":
             return

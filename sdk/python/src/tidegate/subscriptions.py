@@ -23,7 +23,7 @@ from .payloads import Broken, Payloads, Whole
 from .protocol import Command, Conflation, Delta, Event, Last, Position, Positions, Start, command
 from .readers import Readers
 from .selector import is_pattern, selects
-from .tracker import Told, Tracker
+from .tracker import Notification, Tracker
 from .turns import Turns
 
 TOO_MANY_SELECTORS = 4207
@@ -65,11 +65,11 @@ class SubscriptionChange:
 
 
 @dataclass(frozen=True)
-class News:
+class Notice:
     """What came of an event, a command or time, and for which subscription."""
 
     of: int
-    what: Union[Told, Lag, SubscriptionChange]
+    what: Union[Notification, Lag, SubscriptionChange]
 
 
 @dataclass(eq=False)
@@ -121,7 +121,7 @@ class Subscriptions:
         self._turns: Turns[_Subscription] = Turns(next_id)
         self._payloads = Payloads()
         self._commands: deque[Command] = deque()
-        self._news: deque[News] = deque()
+        self._notices: deque[Notice] = deque()
         self._is_connected = False
         self._next_index = 0
 
@@ -218,7 +218,7 @@ class Subscriptions:
             case "lag":
                 for subscription in self._all.values():
                     if subscription.state == "live":
-                        self._news.append(News(subscription.index, Lag(event["ms"])))
+                        self._notices.append(Notice(subscription.index, Lag(event["ms"])))
             case "refused":
                 self._handle_refused(event, now)
             case "unsubscribed":
@@ -245,20 +245,20 @@ class Subscriptions:
         ping = self._turns.poll_ping()
         return None if ping is None else command("ping", ping)
 
-    def peek_news(self) -> News | None:
-        """What `poll_news` answers next."""
-        return self._news[0] if self._news else None
+    def peek_notice(self) -> Notice | None:
+        """What `poll_notice` answers next."""
+        return self._notices[0] if self._notices else None
 
-    def poll_news(self) -> News | None:
+    def poll_notice(self) -> Notice | None:
         """What to tell next."""
-        return self._news.popleft() if self._news else None
+        return self._notices.popleft() if self._notices else None
 
     def _enter(
         self, subscription: _Subscription, state: SubscriptionState, error: TidegateError | None = None
     ) -> None:
         if subscription.state != state:
             subscription.state = state
-            self._news.append(News(subscription.index, SubscriptionChange(state, error)))
+            self._notices.append(Notice(subscription.index, SubscriptionChange(state, error)))
 
     def _end(self, subscription: _Subscription, error: TidegateError | None = None) -> None:
         del self._all[subscription.index]
@@ -554,14 +554,14 @@ class Subscriptions:
         self._ask_for_what_is_left(list(ended.values()))
         self._ask_held()
 
-    def _tell(self, topic: str, take: Callable[[Tracker], list[Told]]) -> None:
+    def _tell(self, topic: str, take: Callable[[Tracker], list[Notification]]) -> None:
         for reader in self._readers.of(topic):
             # Until it is answered, what comes is meant for others.
             if reader.state == "live":
                 self._push(reader, take(reader.tracker))
 
-    def _push(self, subscription: _Subscription, told: list[Told]) -> None:
-        self._news.extend(News(subscription.index, one) for one in told)
+    def _push(self, subscription: _Subscription, told: list[Notification]) -> None:
+        self._notices.extend(Notice(subscription.index, one) for one in told)
 
 
 def _order(subscription: _Subscription) -> int:

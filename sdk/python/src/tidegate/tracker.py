@@ -66,7 +66,7 @@ class Placed:
     sequence: int
 
 
-Told = Union[Publication, Gap, Resumed, Placed]
+Notification = Union[Publication, Gap, Resumed, Placed]
 """What an event means for the reader."""
 
 
@@ -170,7 +170,7 @@ class Tracker:
             quiet_through=position["sequence"],
         )
 
-    def handle_topic(self, wire: Event, *, is_unfinished: bool = False) -> list[Told]:
+    def handle_topic(self, wire: Event, *, is_unfinished: bool = False) -> list[Notification]:
         """Takes the place where the server starts to read a topic.
 
         `is_unfinished` says that pieces are still to come of something before that place: it moves nothing then.
@@ -189,7 +189,7 @@ class Tracker:
         if place.is_late and wire.get("recovered") is None and is_beyond:
             return []
         place.is_late = False
-        told: list[Told] = []
+        told: list[Notification] = []
         was_described, place.is_described = place.is_described, True
         # A server that lost what it once told starts anew as well, whatever it calls its epoch.
         is_anew = place.epoch != epoch or (is_lost and head < place.sequence)
@@ -214,7 +214,7 @@ class Tracker:
                     told.append(Placed(topic, epoch, place.sequence))
         return told
 
-    def handle_noted(self, wire: Event, *, is_unfinished: bool) -> list[Told]:
+    def handle_noted(self, wire: Event, *, is_unfinished: bool) -> list[Notification]:
         """Takes the place from which a topic is read for others too, unless that is beyond where it was asked for."""
         place = self._places.get(wire["topic"])
         is_beyond = place is not None and place.epoch == wire["epoch"] and wire["start"] > place.sequence
@@ -222,7 +222,7 @@ class Tracker:
             return []
         return self.handle_topic(wire, is_unfinished=is_unfinished)
 
-    def handle_gap(self, wire: Event) -> list[Told]:
+    def handle_gap(self, wire: Event) -> list[Notification]:
         """Takes a gap. It moves the position, also after `recovered` was true."""
         topic, epoch, to = wire["topic"], wire["epoch"], wire["to"]
         place = self._places.get(topic)
@@ -239,7 +239,7 @@ class Tracker:
             return []
         return [Gap(topic, epoch, from_, to, wire["reason"])]
 
-    def handle_publication(self, wire: Event) -> list[Told]:
+    def handle_publication(self, wire: Event) -> list[Notification]:
         """Takes a publication. One that was taken before means nothing."""
         topic, sequence = wire["topic"], wire["sequence"]
         place = self._places.get(topic)

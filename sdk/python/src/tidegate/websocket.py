@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from .carrier import Carrier, Ended, retry_after_ms
+from .base_transport import BaseTransport, Ended, retry_after_ms
 from .protocol import SOCKET_PATH, SUBPROTOCOL
 from .transport import OpenTransport, TransportHandlers
 
@@ -41,7 +41,7 @@ def web_socket_url(address: str) -> str:
     return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
 
 
-class WebSocketTransport(Carrier):
+class WebSocketTransport(BaseTransport):
     """One WebSocket: a task that reads, and one that writes."""
 
     name = "websocket"
@@ -58,7 +58,7 @@ class WebSocketTransport(Carrier):
         }
         super().__init__(address, handlers)
 
-    async def _carry(self) -> None:
+    async def _transfer(self) -> None:
         try:
             async with connect(web_socket_url(self._address), **self._options) as socket:
                 self.was_reached = True

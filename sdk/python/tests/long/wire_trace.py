@@ -50,7 +50,7 @@ def trace(path: Path) -> Any:
     wrap("handle_event", before("<"))
     wrap("handle_disconnect", before("--- broken"))
     wrap("poll_command", after(">"))
-    wrap("poll_news", after("  ="))
+    wrap("poll_notice", after("  ="))
 
     def write() -> None:
         path.write_text("".join(f"==== client {n}\n" + "\n".join(log) + "\n" for n, log in enumerate(logs.values())))

@@ -15,7 +15,7 @@ export function trace(topic: string): (path: string) => void {
     log.push(`${performance.now().toFixed(1)} ${what} ${JSON.stringify(value)?.slice(0, 900)}`);
     if (log.length > LINES) log.shift();
   };
-  const { handleEvent, pollCommand, handleConnected, handleDisconnect, pollNews } = Subscriptions.prototype;
+  const { handleEvent, pollCommand, handleConnected, handleDisconnect, pollNotice } = Subscriptions.prototype;
   Object.assign(Subscriptions.prototype, {
     handleEvent(this: Subscriptions, event: Event, now: number) {
       const isOf = topic === "#" || !("topic" in event) || event.topic === topic;
@@ -29,13 +29,13 @@ export function trace(topic: string): (path: string) => void {
       if (command) note(this, ">", command);
       return command;
     },
-    pollNews(this: Subscriptions) {
-      const news = pollNews.call(this);
-      if (news && ("state" in news || !("topic" in news.told) || topic === "#" || news.told.topic === topic)) {
-        if ("told" in news && news.told.type === "publication") note(this, "  =", `${news.of} ${news.told.topic} ${news.told.sequence}`);
-        else note(this, "  =", news);
+    pollNotice(this: Subscriptions) {
+      const notice = pollNotice.call(this);
+      if (notice && ("state" in notice || !("topic" in notice.told) || topic === "#" || notice.told.topic === topic)) {
+        if ("told" in notice && notice.told.type === "publication") note(this, "  =", `${notice.of} ${notice.told.topic} ${notice.told.sequence}`);
+        else note(this, "  =", notice);
       }
-      return news;
+      return notice;
     },
     handleConnected(this: Subscriptions, max: number) {
       note(this, "--- connected", max);

@@ -10,7 +10,7 @@ export interface Kept {
 }
 
 /** What a reader was told, and when. */
-export type Told =
+export type Notification =
   | { readonly type: "publication"; topic: string; epoch: string; sequence: number; payload: string; at: number }
   | { readonly type: "gap"; topic: string; epoch: string; from?: number | undefined; to: number; reason: string; at: number };
 
@@ -73,7 +73,7 @@ export class Truth {
 export class Twin {
   readonly faults: string[] = [];
   readonly #places: Map<string, Place>;
-  readonly #pending: Told[] = [];
+  readonly #pending: Notification[] = [];
   /** The newest that it was told of each topic, not yet checked. */
   readonly last = new Map<string, Place>();
   /** Gaps by reason. */
@@ -90,7 +90,7 @@ export class Twin {
     this.#places = new Map([...places].map(([topic, place]) => [topic, { ...place }]));
   }
 
-  handle(told: Told): void {
+  handle(told: Notification): void {
     this.#pending.push(told);
     this.last.set(told.topic, { epoch: told.epoch, sequence: told.type === "gap" ? told.to : told.sequence });
   }
@@ -117,7 +117,7 @@ export class Twin {
     return undefined;
   }
 
-  #checkPublication({ topic, epoch, sequence, payload, at }: Told & { type: "publication" }): void {
+  #checkPublication({ topic, epoch, sequence, payload, at }: Notification & { type: "publication" }): void {
     const kept = this.truth.of(topic, epoch).get(sequence);
     const doubtful = this.truth.doubtful.get(payload);
     if (kept === undefined && doubtful) this.truth.add(topic, epoch, sequence, { payload, ...doubtful });
@@ -129,7 +129,7 @@ export class Twin {
     this.#places.set(topic, { epoch, sequence });
   }
 
-  #checkGap({ topic, epoch, from, to, reason, at }: Told & { type: "gap" }): void {
+  #checkGap({ topic, epoch, from, to, reason, at }: Notification & { type: "gap" }): void {
     this.gaps.set(reason, (this.gaps.get(reason) ?? 0) + 1);
     const place = this.#places.get(topic);
     if (place?.epoch === epoch) {

@@ -1,27 +1,27 @@
-// The ladder and the connection on it, without sockets: which transport is tried when.
+// The fallback and the connection on it, without sockets: which transport is tried when.
 import { expect, test } from "vitest";
 
 import { Connection, defaultTimes } from "../src/connection.js";
-import { Ladder } from "../src/ladder.js";
+import { FallbackPolicy } from "../src/fallback.js";
 import type { Event } from "../src/protocol.js";
 
 const NAMES = ["websocket", "sse", "poll"];
 const MINUTE = 60_000;
 
-/** A connection on a ladder of three, or fewer, whose second is doubtful. */
+/** A connection on a fallback of three, or fewer, whose second is doubtful. */
 class Driven {
   now = 0;
   #serial = 0;
   #lastId = 0;
-  readonly ladder: Ladder;
+  readonly fallback: FallbackPolicy;
   readonly connection: Connection;
 
   constructor({ urls = ["ws://a"], home = 0, count = 3 } = {}) {
-    this.ladder = new Ladder(count, home, 30_000);
+    this.fallback = new FallbackPolicy(count, home, 30_000);
     this.connection = new Connection({
       urls,
       transports: [{}, { isDoubtful: true }, {}].slice(0, count),
-      ladder: this.ladder,
+      fallback: this.fallback,
       hasTokens: false,
       name: undefined,
       times: defaultTimes,
@@ -160,7 +160,7 @@ test("one that breaks three times before it stood is left, and looked at again o
   expect(driven.did()).toEqual(["sse ws://a"]);
   driven.welcome();
   driven.pong();
-  expect(driven.ladder.checkAt).toBe(driven.now + 8 * MINUTE);
+  expect(driven.fallback.checkAt).toBe(driven.now + 8 * MINUTE);
 });
 
 test("what the server says is never the transport's fault", () => {
@@ -177,20 +177,20 @@ test("what the server says is never the transport's fault", () => {
 test("better ones are looked at again, less and less often, and at once on another network", () => {
   const driven = new Driven({ home: 2 });
   driven.welcome();
-  const { ladder } = driven;
-  expect(ladder.checkAt).toBe(30_000);
-  ladder.handleChecked(undefined, 30_000);
-  expect(ladder.checkAt).toBe(30_000 + 2 * MINUTE);
-  for (let round = 0; round < 10; round += 1) ladder.handleChecked(undefined, 0);
-  expect(ladder.checkAt).toBe(60 * MINUTE);
-  ladder.handleNetwork(7);
-  expect(ladder.checkAt).toBe(7);
-  ladder.handleChecked(0, 8);
+  const { fallback } = driven;
+  expect(fallback.checkAt).toBe(30_000);
+  fallback.handleChecked(undefined, 30_000);
+  expect(fallback.checkAt).toBe(30_000 + 2 * MINUTE);
+  for (let round = 0; round < 10; round += 1) fallback.handleChecked(undefined, 0);
+  expect(fallback.checkAt).toBe(60 * MINUTE);
+  fallback.handleNetwork(7);
+  expect(fallback.checkAt).toBe(7);
+  fallback.handleChecked(0, 8);
   driven.did();
   driven.connection.change(8);
   expect(driven.did()).toEqual(["websocket ws://a"]);
   driven.welcome();
-  expect(ladder.checkAt).toBeUndefined();
+  expect(fallback.checkAt).toBeUndefined();
 });
 
 test("a response that was ended to be asked for again costs no pause, and not the node", () => {

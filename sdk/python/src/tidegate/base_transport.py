@@ -1,4 +1,4 @@
-"""What the transports of this package have in common: each is a task that carries, and what waits to be sent."""
+"""The base of the transports of this package: a task that transfers, and a queue of what is to be sent."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Ended(Exception):
         self.retry_after_ms = retry_after_ms
 
 
-class Carrier(ABC):
-    """A transport that begins to carry as it is made."""
+class BaseTransport(ABC):
+    """A transport that begins to open when it is created."""
 
     name: str
 
@@ -51,13 +51,13 @@ class Carrier(ABC):
         await asyncio.wait([self._task])
 
     @abstractmethod
-    async def _carry(self) -> None:
+    async def _transfer(self) -> None:
         """Opens it, tells that and all that comes, and sends what is to be sent; returns or raises when it ends."""
 
     async def _run(self) -> None:
         code, text, retry_after_ms = None, "", 0.0
         try:
-            await self._carry()
+            await self._transfer()
         except Ended as ended:
             code, text, retry_after_ms = ended.code, ended.text, ended.retry_after_ms
         except Exception as error:

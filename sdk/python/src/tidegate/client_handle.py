@@ -1,4 +1,4 @@
-"""What lasts across connections, as its user holds it: what it is at, and who waits for it to be live."""
+"""The user's handle to a subscription or handling, which outlives connections: its state, and who waits for it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .handlings import HandlingState
 from .subscriptions import SubscriptionState
 from .waiting import answer, fail, wait
 
-LastingState = Union[SubscriptionState, HandlingState]
+HandleState = Union[SubscriptionState, HandlingState]
 
 
 class Owner(Protocol):
-    """What it asks of its client."""
+    """The services of the client that it needs."""
 
     def report(self, error: Exception) -> None:
         """Takes an error that nobody else takes care of."""
@@ -28,25 +28,25 @@ class Owner(Protocol):
 AnOwner = TypeVar("AnOwner", bound=Owner)
 
 
-class Lasting(Generic[AnOwner]):
+class ClientHandle(Generic[AnOwner]):
     """A subscription, or a handling."""
 
     def __init__(self, index: int, selectors: Sequence[str], owner: AnOwner) -> None:
         self._index = index
         self._selectors = tuple(selectors)
         self._owner = owner
-        self._state: LastingState = "waiting"
+        self._state: HandleState = "waiting"
         self._error: TidegateError | None = None
         self._waiters: set[asyncio.Future[None]] = set()
 
     @property
     def selectors(self) -> Sequence[str]:
-        """What it selects, as it was asked for."""
+        """The selectors, as they were given."""
         return self._selectors
 
     @property
-    def state(self) -> LastingState:
-        """What it is at."""
+    def state(self) -> HandleState:
+        """The state."""
         return self._state
 
     @property
@@ -68,7 +68,7 @@ class Lasting(Generic[AnOwner]):
         finally:
             self._waiters.discard(waiter)
 
-    def _enter(self, state: LastingState, error: TidegateError | None) -> None:
+    def _enter(self, state: HandleState, error: TidegateError | None) -> None:
         """Notes what it is at now. `error` is why the server ended it, or put it off."""
         self._state = state
         if state == "live":

@@ -3,7 +3,7 @@
  * looked at again later. Pure.
  *
  * A dead server looks like a blocked transport. So a transport that worked is left only after several attempts, a walk
- * down the ladder ends after the last one (then the usual pauses apply), and what was left is looked at again soon.
+ * down the fallback ends after the last one (then the usual pauses apply), and what was left is looked at again soon.
  */
 
 /** Attempts at a transport that worked, of each node, before it counts as blocked. */
@@ -17,7 +17,7 @@ const CHECK_GROWTH = 4;
 const CHECK_LAST_MS = 3_600_000;
 
 /** Where a client is on its transports, by index. */
-export class Ladder {
+export class FallbackPolicy {
   readonly #count: number;
   readonly #checkMs: number;
   /** What worked last: there every round begins. */
