@@ -123,7 +123,7 @@ impl<T> Connections<T> {
         }
     }
 
-    /// The same, to be changed.
+    /// Mutable access to the connection of that name.
     pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut T> {
         match id.socket() {
             Some(_) => self.of_sockets.get_mut(id.0),
