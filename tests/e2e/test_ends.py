@@ -142,7 +142,7 @@ def test_a_reload_before_the_start_is_over_is_carried_out_after_it(tmp_path, con
             until(lambda: program.is_caught(signal.SIGTERM), "signals are caught")
             program.signal(signal.SIGHUP)
             until(program.listens, "it listens")
-            reloaded = "not taken over: the first" if config else "nothing to read anew"
+            reloaded = "configuration taken over" if config else "nothing to read anew"
             until(lambda: reloaded in program.errors(), "the reload was carried out")
             program.signal(signal.SIGTERM)
             status, said = program.end()

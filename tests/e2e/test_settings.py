@@ -6,8 +6,7 @@ import tomllib
 
 import httpx
 import pytest
-from test_named import PROGRAM, Server
-from test_native import free_port
+from server import PATIENCE_SECONDS, PROGRAM, Server
 
 FILE = """[server]
 name = "of-the-file"
@@ -25,7 +24,7 @@ name = "a"
 
 def tidegate(*words, **variables):
     command = [PROGRAM, *map(str, words)]
-    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -80,21 +79,13 @@ def test_a_server_without_a_file_is_told_by_variables(tmp_path):
         "TIDEGATE__LIMITS__PAYLOAD_BYTES_MAX": "10",
         "TIDEGATE_PORT": "tcp://10.0.0.1:8470",
     }
-    server = Variables(tmp_path, free_port(), "", env={**os.environ, **variables})
-    try:
-        url = f"http://127.0.0.1:{server.port}/v1/publish"
+    with Server(None, tmp_path, env={**os.environ, **variables}) as server:
+        url = f"{server.http}/v1/publish"
         feed = {"authorization": "Bearer geheim"}
 
         def publish(data, **more):
-            return httpx.post(url, json={"topic": "a/b", "data": data}, timeout=30, **more).status_code
+            return httpx.post(url, json={"topic": "a/b", "data": data}, timeout=PATIENCE_SECONDS, **more).status_code
 
         assert publish(1) == 403
         assert publish(1, headers=feed) == 200
         assert publish("more than ten bytes", headers=feed) == 413
-    finally:
-        server.kill()
-
-
-class Variables(Server):
-    def command(self, file):
-        return [PROGRAM, "serve", "--listen", f"127.0.0.1:{self.port}"]

@@ -40,9 +40,9 @@ pub struct Access {
     /// What was counted of clients, by their addresses.
     pub addresses: Addresses,
     /// Proofs and keys that are good for one use, and had it.
-    pub used_once: UsedOnce,
+    pub used_once: Arc<UsedOnce>,
     /// How much the log was told of what was refused.
-    pub refusals: Refusals,
+    pub refusals: Arc<Refusals>,
 }
 
 impl Access {
@@ -53,6 +53,25 @@ impl Access {
         except: Vec<Selector>,
         own_name: Option<String>,
         limits: &Limits,
+    ) -> Self {
+        let nothing = Self {
+            anonymous: None,
+            tokens: HashMap::default(),
+            origins: Vec::new(),
+            hosts: Vec::new(),
+            addresses: Addresses::new(&[], limits),
+            used_once: Arc::new(UsedOnce::new(limits.proofs_per_minute_max)),
+            refusals: Arc::new(Refusals::new()),
+        };
+        nothing.renewed(config, except, own_name)
+    }
+
+    /// The same with what another configuration spells out; what was counted stays.
+    pub fn renewed(
+        &self,
+        config: &AccessConfig,
+        except: Vec<Selector>,
+        own_name: Option<String>,
     ) -> Self {
         let anonymous = match config.anonymous {
             Anonymous::All => Some(Principal::unlimited("anonymous")),
@@ -84,9 +103,9 @@ impl Access {
                 .chain(own_name)
                 .map(|it| it.to_lowercase())
                 .collect(),
-            addresses: Addresses::new(&config.trusted_proxies, limits),
-            used_once: UsedOnce::new(limits.proofs_per_minute_max),
-            refusals: Refusals::new(),
+            addresses: self.addresses.with_proxies(&config.trusted_proxies),
+            used_once: Arc::clone(&self.used_once),
+            refusals: Arc::clone(&self.refusals),
         }
     }
 

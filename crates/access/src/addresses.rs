@@ -4,6 +4,7 @@
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::{Code, Limits, RandomState, Refusal};
@@ -31,19 +32,19 @@ impl Counted {
 }
 
 /// The counts of all clients.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Addresses {
     hasher: RandomState,
     proxies: Vec<AddressRange>,
-    connections: Counts,
-    requests: Counts,
-    failures: Counts,
+    connections: Arc<Counts>,
+    requests: Arc<Counts>,
+    failures: Arc<Counts>,
 }
 
 impl Addresses {
     /// Nothing was counted; `proxies` say whom they speak for.
     pub fn new(proxies: &[AddressRange], limits: &Limits) -> Self {
-        let counts = |window_bits| Counts::new(limits.addresses_max, window_bits);
+        let counts = |window_bits| Arc::new(Counts::new(limits.addresses_max, window_bits));
         Self {
             hasher: RandomState::default(),
             proxies: proxies.to_vec(),
@@ -51,6 +52,11 @@ impl Addresses {
             requests: counts(12),
             failures: counts(12),
         }
+    }
+
+    /// The same counts; others say whom they speak for.
+    pub(crate) fn with_proxies(&self, proxies: &[AddressRange]) -> Self {
+        Self { proxies: proxies.to_vec(), ..self.clone() }
     }
 
     /// The network of an address; this machine's own are not counted.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use access::Access;
 use admin::{ApiWork, Question, Shards, WebhookCounters};
 use backbone::SharedFault;
 use engine::{Hiccups, MailSender};
@@ -13,12 +12,13 @@ use model::{Code, Limits, Principal, Refusal, TopicName};
 use crate::config::Config;
 use crate::mail::ShardMail;
 use crate::memory::Memory;
+use crate::reload::Current;
 
 /// Asks shards by mail.
 pub(crate) struct MailedShards {
     pub peers: Vec<MailSender<ShardMail>>,
     pub config: Arc<Config>,
-    pub access: Arc<Access>,
+    pub access: Current,
     pub is_ready: Arc<AtomicBool>,
     pub store_fault: Option<SharedFault>,
     pub hiccups: Option<Arc<Hiccups>>,
@@ -44,15 +44,15 @@ impl Shards for MailedShards {
     }
 
     fn principal(&self, token: Option<&str>) -> Result<Arc<Principal>, Refusal> {
-        self.access.principal(token)
+        self.access.get().principal(token)
     }
 
     fn origin_allowed(&self, origin: &str, host: &str) -> bool {
-        self.access.origin_allowed(origin, host)
+        self.access.get().origin_allowed(origin, host)
     }
 
     fn origin_listed(&self, origin: &str) -> bool {
-        self.access.origin_listed(origin)
+        self.access.get().origin_listed(origin)
     }
 
     fn work(&self) -> &ApiWork {

@@ -9,9 +9,9 @@ use model::{
     AckLevel, Draft, HistoryPage, HistoryQuery, Position, Publication, Refusal, Sequence, TopicName,
 };
 
-use crate::config::ApplicationConfig;
 use crate::desks::HistoryReply;
 use crate::devices::{DeviceMail, Gather};
+use crate::reload::Settings;
 use crate::stream::SessionRequest;
 
 /// A message to a shard.
@@ -108,8 +108,8 @@ pub enum ShardMail {
     Gather(Box<Gather>),
     /// A request about a session of this shard that came on another shard's connection.
     SessionRequest(Box<SessionRequest>),
-    /// The configuration says this of applications now.
-    Applications(Arc<Vec<ApplicationConfig>>),
+    /// The configuration says this now.
+    Settings(Arc<Settings>),
     /// To the first shard: a request was refused that was for this host.
     UnknownHost(Box<str>),
     /// To the first shard: a page of this origin was refused.

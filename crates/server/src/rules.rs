@@ -10,6 +10,12 @@ pub fn access_of(config: &Config) -> Access {
     Access::new(&config.access, reserved(config), own_name(), &config.limits)
 }
 
+/// The same for another configuration of a server that was started with `started`; what was counted stays. What nobody
+/// may touch without a key or a token stays as it was.
+pub(crate) fn renewed(access: &Access, config: &Config, started: &Config) -> Access {
+    access.renewed(&config.access, reserved(started), own_name())
+}
+
 /// What the machine calls itself, if it says so.
 fn own_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;

@@ -23,6 +23,7 @@ use crate::api::MailedShards;
 use crate::config::{Config, WebhookConfig};
 use crate::mail::ShardMail;
 use crate::memory::{Governor, Memory};
+use crate::reload::{Current, Reloader};
 use crate::rules::access_of;
 use crate::shard::{Shard, ShardParts, moment};
 use crate::store::{DiskParts, Store};
@@ -43,7 +44,7 @@ pub struct Server {
     hiccups: Option<Arc<Hiccups>>,
     store: Option<Store>,
     governor: Option<Governor>,
-    has_applications: bool,
+    access: Current,
     config: Arc<Config>,
     webhooks: Vec<Arc<WebhookCounters>>,
 }
@@ -185,12 +186,13 @@ impl Server {
         let governor = Governor::start(&common.memory, &supervisor)
             .map_err(|error| cannot("watch the memory", error, "free some memory"))?;
         let address = start_shards(&common, &wakers, boxes, disks, &told)?;
+        let current = Current::new(access);
         let counters_of = |it: &WebhookConfig| Arc::new(WebhookCounters::new(&it.name));
         let webhooks: Vec<_> = config.webhooks.iter().map(counters_of).collect();
         let shards_seen = MailedShards {
             peers: peers.clone(),
             config: Arc::clone(&config),
-            access,
+            access: current.clone(),
             is_ready: Arc::clone(&is_ready),
             store_fault: store.as_ref().map(Store::fault),
             hiccups: hiccups.clone(),
@@ -217,7 +219,7 @@ impl Server {
             hiccups,
             store,
             governor,
-            has_applications: !config.applications.is_empty(),
+            access: current,
             config,
             webhooks,
         })
@@ -258,27 +260,9 @@ impl Server {
         }
     }
 
-    /// What takes over the applications and keys of another configuration. Its other settings wait for a restart.
-    /// Devices that are attached stay so. Where there were no applications at the start there can be none:
-    /// what goes without a token would be another matter then.
-    pub fn reloader(&self) -> impl Fn(&Config) + Send + 'static {
-        let (peers, has_applications) = (self.peers.clone(), self.has_applications);
-        move |config| {
-            if !has_applications {
-                tracing::warn!("not taken over: the first [[applications]] need a restart");
-                return;
-            }
-            let configs = Arc::new(config.applications.clone());
-            let mail = || ShardMail::Applications(Arc::clone(&configs));
-            let untold = tell_all(&peers, RELOAD_PATIENCE, mail);
-            if !untold.is_empty() {
-                tracing::error!(shards = ?untold, "not taken over everywhere: mailboxes are full; try again");
-                return;
-            }
-            let (applications, keys) =
-                (configs.len(), configs.iter().map(|one| one.keys.len()).sum::<usize>());
-            tracing::info!(applications, keys, "applications and keys taken over");
-        }
+    /// What takes over another configuration. Devices and sessions that are there stay so.
+    pub fn reloader(&self) -> Reloader {
+        Reloader::new(&self.config, self.access.clone(), self.peers.clone())
     }
 
     /// Waits until all threads have ended, which they do when the server is asked to stop.
@@ -333,8 +317,6 @@ impl Server {
     }
 }
 
-/// How long a new configuration may wait for room in a mailbox: a stop waits behind it.
-const RELOAD_PATIENCE: Duration = Duration::from_secs(1);
 /// What begins the names of the shards' threads.
 const SHARD: &str = "shard-";
 
@@ -373,7 +355,7 @@ impl Stopper {
 
 /// Mails every shard, and waits where a mailbox is full, but no longer than `patience` in all. Answers the shards
 /// that had no room.
-fn tell_all(
+pub(crate) fn tell_all(
     peers: &[MailSender<ShardMail>],
     patience: Duration,
     mail: impl Fn() -> ShardMail,

@@ -805,9 +805,7 @@ impl<I: Io> Shard<I> {
                 ShardMail::Device(mail) => self.handle_device_mail(mail),
                 ShardMail::Gather(gather) => self.gather(*gather),
                 ShardMail::SessionRequest(request) => self.handle_own_session_request(*request),
-                ShardMail::Applications(configs) => {
-                    self.applications = self.applications.renewed(&configs);
-                }
+                ShardMail::Settings(settings) => self.take_over(&settings),
                 ShardMail::UnknownHost(name) => self.note_unknown_host(name),
                 ShardMail::ForeignOrigin(origin) => self.note_foreign_origin(origin),
                 ShardMail::Stop => self.stop(),

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use engine::{Signal, on_signals};
-use model::Limits;
+use model::{Limits, Principal};
 use sd_notify::NotifyState;
 use server::Server;
+use server::config::{Reloaded, Sources};
 use webhooks::Plan;
 
 use crate::args::{Remote, ServeArgs, SettingsArgs};
@@ -63,8 +64,11 @@ fn start(
     let file =
         args.config.as_deref().map_or("none: defaults".into(), std::path::Path::to_string_lossy);
     tracing::info!(version, commit, config = &*file, process = std::process::id(), "starting");
-    let mut config = sources(args, origins).and_then(|it| it.config()).map_err(bad)?;
+    let started = sources(args, origins).map_err(bad)?;
+    let mut config = started.config().map_err(bad)?;
     let plan = Plan::new(&mut config).map_err(|error| (Failure::BadConfig, error.to_string()))?;
+    let reading =
+        Reading { args: args.clone(), origins: origins.to_vec(), own: plan.token(&config) };
     let server = Server::start(config).map_err(|error| (Failure::Other, error.to_string()))?;
     let webhooks = plan.start(&server).map_err(|error| (Failure::Other, error.to_string()))?;
     let stopper = server.stopper();
@@ -77,7 +81,7 @@ fn start(
     };
     // Before a stop can be asked for: a manager is never told "stopping" and then "ready".
     tell_service_manager(NotifyState::Ready);
-    signals.hand_over(Box::new(stop), reload_of(&server, args, origins));
+    signals.hand_over(Box::new(stop), reload_of(&server, reading, started));
     Ok(server)
 }
 
@@ -91,19 +95,38 @@ fn tell_service_manager(state: NotifyState) {
     }
 }
 
+/// What a server is told, as it is read anew.
+struct Reading {
+    args: SettingsArgs,
+    origins: Vec<String>,
+    /// The token that webhooks come in with.
+    own: Option<(String, Principal)>,
+}
+
 /// Handles SIGHUP.
-fn reload_of(server: &Server, args: &SettingsArgs, origins: &[String]) -> Box<dyn Fn() + Send> {
-    let reload = server.reloader();
-    let (args, origins) = (args.clone(), origins.to_vec());
+fn reload_of(server: &Server, reading: Reading, started: Sources) -> Box<dyn Fn() + Send> {
+    let reloader = server.reloader();
+    let before = Mutex::new(started.clone());
     Box::new(move || {
-        let read = sources(&args, &origins);
+        let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = sources(&reading.args, &reading.origins);
         if read.as_ref().is_ok_and(|it| !it.has_files()) {
             return tracing::info!("nothing to read anew: the server has no --config");
         }
-        match read.and_then(|it| it.config()) {
-            Ok(config) => reload(&config),
-            Err(error) => tracing::error!("not taken over: {error}"),
+        let reloaded = read.and_then(|it| Ok((it.reloaded(&started, &before)?, it)));
+        let (Reloaded { mut config, taken, waiting }, now) = match reloaded {
+            Ok(reloaded) => reloaded,
+            Err(error) => return tracing::error!("not taken over: {error}"),
+        };
+        for setting in waiting {
+            tracing::warn!(
+                "not taken over: `{setting}` was changed, and goes only after a restart"
+            );
         }
+        config.access.tokens.extend(reading.own.clone());
+        reloader.take_over(config);
+        tracing::info!(changed = %taken.join(" "), "configuration taken over");
+        *before = now;
     })
 }
 

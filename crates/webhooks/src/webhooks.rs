@@ -70,6 +70,12 @@ impl Plan {
         Ok(Self { token: token.into(), posters })
     }
 
+    /// The token that they come in with, and what it may do: to be let in again by each other configuration.
+    pub fn token(&self, config: &Config) -> Option<(String, Principal)> {
+        let own = config.access.tokens.iter().find(|(token, _)| **token == *self.token);
+        own.cloned()
+    }
+
     /// Starts the webhooks beside their server.
     ///
     /// # Errors

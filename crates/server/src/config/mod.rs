@@ -17,8 +17,8 @@ use model::{Features, Limits, PolicyRule, Rates};
 
 pub use access::{AccessConfig, AddressRange, ApplicationConfig, KeyConfig, check_origin};
 pub use parse::{ConfigError, load, parse};
-pub use schema::{Reload, settings};
-pub use sources::Sources;
+pub use schema::{Reload, Setting, settings};
+pub use sources::{Reloaded, Sources};
 pub use text::{default_text, reference};
 pub use variables::variable_of;
 pub use webhooks::{WebhookConfig, WebhookSecret};

@@ -1,5 +1,7 @@
 //! What goes and from where, as TOML that means the same: `tidegate config show`.
 
+use std::collections::BTreeMap;
+
 use toml::de::DeValue;
 
 use super::parse::{AllSaid, Said};
@@ -33,6 +35,47 @@ pub(super) fn text(all: &AllSaid<'_>, schema: &[Section], origins: &[String]) ->
         }
     }
     text.trim_start().to_owned()
+}
+
+/// The value of each setting by its full name, secrets as they are: to be compared.
+pub(super) fn values(all: &AllSaid<'_>, schema: &[Section]) -> BTreeMap<String, String> {
+    let of = |section: &Section| {
+        let value = |key: &Key<Config>| {
+            let path = section.path(key);
+            let value = match (all.get(&path), &key.default) {
+                (Some(said), _) => plain(said.value.get_ref()),
+                (None, Default::Is(text)) => text.to_string(),
+                (None, _) => return None,
+            };
+            Some((path, value))
+        };
+        section.keys.iter().filter_map(value).collect::<Vec<_>>()
+    };
+    schema.iter().flat_map(of).collect()
+}
+
+/// A value as it is.
+fn plain(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::Array(items) => {
+            let items: Vec<String> = items.iter().map(|it| plain(it.get_ref())).collect();
+            format!("[{}]", items.join(", "))
+        }
+        DeValue::Table(table) => {
+            let pairs = table
+                .iter()
+                .map(|(name, it)| format!("{} = {}", name.get_ref(), plain(it.get_ref())));
+            format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
+        }
+        DeValue::String(text) => written(text),
+        DeValue::Integer(number) => {
+            let digits = number.as_str().replace('_', "");
+            u64::from_str_radix(&digits, number.radix()).unwrap_or_default().to_string()
+        }
+        DeValue::Boolean(yes) => yes.to_string(),
+        // No setting is read from any other.
+        _ => String::new(),
+    }
 }
 
 fn push(text: &mut String, line: &str, source: &str) {
@@ -105,14 +148,7 @@ fn value(value: &DeValue<'_>, row: &Row) -> String {
             format!("[{}]", items.join(", "))
         }
         _ if row.is_secret => MASK.into(),
-        DeValue::String(text) => written(text),
-        DeValue::Integer(number) => {
-            let digits = number.as_str().replace('_', "");
-            u64::from_str_radix(&digits, number.radix()).unwrap_or_default().to_string()
-        }
-        DeValue::Boolean(yes) => yes.to_string(),
-        // No setting is read from any other.
-        _ => String::new(),
+        _ => plain(value),
     }
 }
 

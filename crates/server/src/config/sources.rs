@@ -1,11 +1,14 @@
 //! Where settings are said: on the command line, in environment variables, in a file. The first of these that says a
 //! setting goes; where none does, the default.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+
+use toml::de::DeTable;
 
 use super::parse::{AllSaid, config_of, note_file, note_setting, table_of};
 use super::reader::Reader;
-use super::schema::Section;
+use super::schema::{Reload, Section, Setting, settings};
 use super::{Config, ConfigError, sections, show, variables};
 
 /// All that says something of settings.
@@ -15,6 +18,17 @@ pub struct Sources {
     documents: Vec<Document>,
     /// Origins that the command line adds to those that are said.
     origins: Vec<String>,
+}
+
+/// What a reload comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reloaded {
+    /// What goes now.
+    pub config: Config,
+    /// Settings that were changed and go.
+    pub taken: Vec<String>,
+    /// Settings that were changed and wait for a restart.
+    pub waiting: Vec<String>,
 }
 
 /// Something that says settings, as TOML.
@@ -126,6 +140,54 @@ impl Sources {
         self.read(|_, _, config| config)
     }
 
+    /// What goes in a server that was started with `started` and went by `before` until now: settings that wait for a
+    /// restart as they were said then, all others as they are said here.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it as a whole: nothing of it goes then.
+    pub fn reloaded(&self, started: &Self, before: &Self) -> Result<Reloaded, ConfigError> {
+        // First by itself: what is wrong with it would be wrong at the next start.
+        let told = self.told()?;
+        let (at_start, until_now) = (started.told()?, before.told()?);
+        let mut waiting: Vec<String> = Vec::new();
+        let mut taken: Vec<String> = Vec::new();
+        for Setting { name: setting, reload, .. } in settings() {
+            let is_changed =
+                |other: &BTreeMap<String, String>| other.get(&setting) != told.get(&setting);
+            match reload {
+                Reload::Restart if is_changed(&at_start) => waiting.push(setting),
+                Reload::Live | Reload::NewConnections if is_changed(&until_now) => {
+                    taken.push(setting);
+                }
+                _ => {}
+            }
+        }
+        let config = self.config_beside(started)?;
+        Ok(Reloaded { config, taken, waiting })
+    }
+
+    /// The value of each setting, as TOML.
+    fn told(&self) -> Result<BTreeMap<String, String>, ConfigError> {
+        self.read(|all, schema, _| show::values(all, schema))
+    }
+
+    /// What they say together, but of settings that wait for a restart what `started` says.
+    fn config_beside(&self, started: &Self) -> Result<Config, ConfigError> {
+        let schema = sections::all();
+        let (then, now) = (started.tables()?, self.tables()?);
+        let mut all = self.all_said(&now, &schema)?;
+        let at_start = started.all_said(&then, &schema)?;
+        for Setting { name: setting, reload, .. } in settings() {
+            if reload == Reload::Restart {
+                match at_start.get(&setting) {
+                    Some(said) => all.insert(setting, *said),
+                    None => all.remove(&setting),
+                };
+            }
+        }
+        Ok(self.with_own_origins(config_of(&all, &schema)?))
+    }
+
     /// Every setting that goes, and from where, as TOML; secrets are masked.
     ///
     /// # Errors
@@ -139,16 +201,33 @@ impl Sources {
         use_it: impl FnOnce(&AllSaid<'_>, &[Section], Config) -> T,
     ) -> Result<T, ConfigError> {
         let schema = sections::all();
-        let tables = self.documents.iter().map(table_of).collect::<Result<Vec<_>, _>>()?;
+        let tables = self.tables()?;
+        let all = self.all_said(&tables, &schema)?;
+        let config = self.with_own_origins(config_of(&all, &schema)?);
+        Ok(use_it(&all, &schema, config))
+    }
+
+    fn tables(&self) -> Result<Vec<DeTable<'_>>, ConfigError> {
+        self.documents.iter().map(table_of).collect()
+    }
+
+    fn all_said<'a>(
+        &'a self,
+        tables: &'a [DeTable<'a>],
+        schema: &[Section],
+    ) -> Result<AllSaid<'a>, ConfigError> {
         let mut all = AllSaid::new();
-        for (document, table) in self.documents.iter().zip(&tables) {
+        for (document, table) in self.documents.iter().zip(tables) {
             match document.setting() {
-                None => note_file(document, table, &schema, &mut all)?,
+                None => note_file(document, table, schema, &mut all)?,
                 Some(setting) => note_setting(document, table, setting, &mut all)?,
             }
         }
-        let mut config = config_of(&all, &schema)?;
+        Ok(all)
+    }
+
+    fn with_own_origins(&self, mut config: Config) -> Config {
         config.access.origins.extend(self.origins.iter().cloned());
-        Ok(use_it(&all, &schema, config))
+        config
     }
 }

@@ -110,8 +110,15 @@ anew by SIGHUP. Variables of the command line's own (`TIDEGATE_SERVER`, `TIDEGAT
 
 ## What a reload does
 
-The column *reload* says what SIGHUP does with a setting that was changed in the file: *live*, the new value goes from then
-on; *restart*, the old one goes on until the server is started again.
+SIGHUP (`systemctl reload tidegate`) reads the file anew, and the files that variables name. The column *reload* says what becomes of a
+setting that was changed:
+
+- *live*: the new value goes from then on, for all.
+- *new connections*: it goes for connections, sessions and requests that come from then on. Who is in stays in, with the rights and rates
+  that it came with, also where its token is gone: to take them away at once, restart the server.
+- *restart*: the old value goes on until the server is started again. The log names each such setting (`not taken over: …`).
+
+What is wrong is refused whole, with an error in the log, and the old configuration goes on.
 "##;
 
 /// The keys of a list of tables.

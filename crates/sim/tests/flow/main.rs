@@ -7,4 +7,5 @@ mod connections;
 mod devices;
 mod node;
 mod queues;
+mod reload;
 mod waiting;

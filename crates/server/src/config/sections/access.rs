@@ -7,7 +7,7 @@ use model::{Anonymous, Limits, Principal, Rates, Selector};
 use crate::config::reader::{Reader, no_word};
 use crate::config::schema::Default::{Needed, Unset};
 use crate::config::schema::Kind::{Number, Text, Texts, Word};
-use crate::config::schema::Reload::Restart;
+use crate::config::schema::Reload::NewConnections;
 use crate::config::schema::{Entry, Key, Kind, Row, Section, Tables, field, is, key};
 use crate::config::{AddressRange, Config, ConfigError, check_origin};
 
@@ -20,7 +20,7 @@ pub(super) fn access() -> Section {
             key(
                 "anonymous",
                 is("\"all\""),
-                Restart,
+                NewConnections,
                 Word(vec![
                     ("all", |it: &mut Config| it.access.anonymous = Anonymous::All),
                     ("read", |it| it.access.anonymous = Anonymous::Read),
@@ -31,7 +31,7 @@ pub(super) fn access() -> Section {
             key(
                 "anonymous_class",
                 Unset("\"phones\""),
-                Restart,
+                NewConnections,
                 Text(|it, text| {
                     it.access.anonymous_rates = rates_of(text, &it.classes)?;
                     Ok(())
@@ -41,7 +41,7 @@ pub(super) fn access() -> Section {
             key(
                 "origins",
                 is("[]"),
-                Restart,
+                NewConnections,
                 Texts(|it| it.access.origins.clear(), add_origin),
                 "Origins of web pages that may connect, besides the server's own, such as [\"https://app.example.com\"]; \
                  \"loopback\" is every page of the visitor's own machine (development servers), \"*\" is any page at all: \
@@ -51,7 +51,7 @@ pub(super) fn access() -> Section {
             key(
                 "hosts",
                 is("[]"),
-                Restart,
+                NewConnections,
                 Texts(
                     |it| it.access.hosts.clear(),
                     |it, text| {
@@ -66,12 +66,18 @@ pub(super) fn access() -> Section {
             key(
                 "trusted_proxies",
                 is("[]"),
-                Restart,
+                NewConnections,
                 Texts(|it| it.access.trusted_proxies.clear(), add_proxy),
                 "Ranges of the addresses of your proxies, such as [\"10.0.0.0/8\"]. What is limited for each address counts \
                  for the client that they name in `X-Forwarded-For` (or `Forwarded`): the last one that is no such proxy.",
             ),
-            key("tokens", is("[]"), Restart, tokens, "Tokens, and what whoever has one may do."),
+            key(
+                "tokens",
+                is("[]"),
+                NewConnections,
+                tokens,
+                "Tokens, and what whoever has one may do.",
+            ),
         ],
     }
 }
@@ -228,7 +234,7 @@ pub(super) fn classes() -> Section {
         meaning: "Classes of sessions, a list of tables: how much each session of a class is sent at most. A client may \
                   ask for less in `hello`. Being throttled implies conflation, except in topics whose policy says \
                   `conflation = \"off\"`.",
-        keys: vec![key("", is("[]"), Restart, classes, "Classes of sessions.")],
+        keys: vec![key("", is("[]"), NewConnections, classes, "Classes of sessions.")],
     }
 }
 

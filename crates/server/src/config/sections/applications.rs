@@ -6,7 +6,7 @@ use model::is_device_name;
 use crate::config::reader::Reader;
 use crate::config::schema::Default::Needed;
 use crate::config::schema::Kind::{Bool, Text, Texts};
-use crate::config::schema::Reload::Live;
+use crate::config::schema::Reload::NewConnections;
 use crate::config::schema::{Entry, Key, Kind, Row, Section, Tables, field, is, key};
 use crate::config::{ApplicationConfig, Config, ConfigError, KeyConfig};
 
@@ -15,11 +15,11 @@ pub(super) fn applications() -> Section {
     Section {
         name: "applications",
         meaning: "Applications whose devices attach (docs/devices.md), a list of tables, each with its keys. A key is \
-                  replaced without a break by adding the new one beside it first; SIGHUP takes them over.",
+                  replaced without a break by adding the new one beside it first.",
         keys: vec![key(
             "",
             is("[]"),
-            Live,
+            NewConnections,
             applications,
             "Applications whose devices attach. Devices that are attached stay so. The first ones of all need a restart.",
         )],
