@@ -247,7 +247,7 @@ impl<I: Io> Shard<I> {
         }
         let rates = native.principal.rates;
         if let Some(client) = hello.client {
-            self.handling.name(link, &client, self.config.limits.client_bytes_max);
+            self.asking.name(link, &client);
         }
         let mut manner = Manner::of(self.hub.encoding(session));
         let features = features.and(self.config.features);

@@ -86,7 +86,7 @@ impl<I: Io> Shard<I> {
         let native = open.and_then(|open| open.state.native());
         let session = native.map(|_| self.session_name(link));
         let principal = native.map(|native| &*native.principal.name);
-        let client = native.and_then(|_| self.handling.client_on(link));
+        let client = native.and_then(|_| self.asking.client_on(link));
         let (client, device) = (
             client.map(Plain),
             match open.map(|open| &open.state) {

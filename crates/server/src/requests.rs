@@ -1,89 +1,23 @@
 //! Requests between sessions, and over HTTP: what they ask, who answers. docs/protocol.md#requests.
 
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use engine::Io;
-use hub::{Accepts, ConnectionId, Outcome, Registration, RequestOutput};
+use hub::{Accepts, ConnectionId, Outcome, RequestOutput};
 use model::{
-    Asked, Code, CommandId, Event, Handle, PING_TOPIC, Payload, PayloadKind, Principal,
-    RandomState, Recipients, Refusal, Request, Respond, Response, Selector, TopicName, Unanswered,
-    Unhandle, Wish, check_key,
+    Asked, Code, CommandId, Event, Handle, PING_TOPIC, Payload, PayloadKind, Principal, Recipients,
+    Refusal, Request, Respond, Response, Selector, TopicName, Unanswered, Unhandle, Wish,
+    check_key,
 };
 use payload::filter::HandlerFilter;
 use protocol::http::RequestHead;
 use protocol::native::{check_payload, timeout_of};
 
 use crate::budget::ANSWER_BYTES;
+use crate::desks::Handler;
 use crate::mail::ShardMail;
-use crate::reply::Asker;
+use crate::reply::{Asker, ReplyTo, SessionReply};
 use crate::shard::Shard;
-
-/// Who waits for an answer.
-#[derive(Clone, Debug)]
-pub(crate) enum Caller {
-    /// A session's command.
-    Session { link: ConnectionId, id: Option<CommandId> },
-    /// An HTTP request.
-    Http(Asker),
-    /// A message on a WebSocket for one device.
-    Socket { link: ConnectionId, turn: u64 },
-}
-
-/// What a session of this shard handles.
-#[derive(Debug, Default)]
-pub(crate) struct Handling {
-    selectors: HashSet<Selector, RandomState>,
-    /// Commands that are answered once every shard knows.
-    waiting: VecDeque<(Option<CommandId>, Vec<Selector>)>,
-}
-
-/// How many answers were not told, by the command that asked.
-type AnswersUntold = HashMap<Option<CommandId>, u64, RandomState>;
-
-/// What a shard knows of its sessions that handle requests, by connection; what sessions call themselves, and how
-/// many answers they wait for.
-#[derive(Debug, Default)]
-pub(crate) struct HandlingSessions {
-    all: HashMap<ConnectionId, Handling, RandomState>,
-    clients: HashMap<ConnectionId, Arc<str>, RandomState>,
-    /// By connection; those that wait for none are not here.
-    asked: HashMap<ConnectionId, usize, RandomState>,
-    /// Answers to a request to all that its asker took too slowly to be told, by connection.
-    untold: HashMap<ConnectionId, AnswersUntold, RandomState>,
-}
-
-impl HandlingSessions {
-    /// Notes what the session on a connection calls itself, as far as that is remembered.
-    pub(crate) fn name(&mut self, link: ConnectionId, client: &str, bytes_max: usize) {
-        let end = client.floor_char_boundary(bytes_max);
-        self.clients.insert(link, client[..end].into());
-    }
-
-    /// What the session on a connection calls itself.
-    pub(crate) fn client_on(&self, link: ConnectionId) -> Option<&str> {
-        self.clients.get(&link).map(|client| &**client)
-    }
-
-    /// How many answers to a request were not told, which is forgotten with that.
-    fn take_untold(&mut self, link: ConnectionId, id: Option<CommandId>) -> u64 {
-        let Some(of_connection) = self.untold.get_mut(&link) else { return 0 };
-        let count = of_connection.remove(&id).unwrap_or(0);
-        if of_connection.is_empty() {
-            self.untold.remove(&link);
-        }
-        count
-    }
-
-    fn has_outcome(&mut self, link: ConnectionId) {
-        if let Some(asked) = self.asked.get_mut(&link) {
-            *asked -= 1;
-            if *asked == 0 {
-                self.asked.remove(&link);
-            }
-        }
-    }
-}
 
 impl<I: Io> Shard<I> {
     /// Lets a session answer requests.
@@ -95,31 +29,13 @@ impl<I: Io> Shard<I> {
         wanted: Handle,
     ) -> Result<(), Refusal> {
         let Handle { selectors, capacity } = wanted;
-        let count_max = self.config.limits.handlers_per_session_max;
-        let handling = self.handling.all.entry(link).or_default();
-        if handling.selectors.len() + selectors.len() > count_max {
-            let text = format!(
-                "cannot handle more: handlers_per_session_max is {count_max}; use a pattern, or raise the \
-                 limit in the configuration"
-            );
-            return Err(Refusal::new(Code::TooManySubscriptions, text));
-        }
-        let session: Arc<str> = self.session_name(link).into();
-        let client = self.handling.clients.get(&link).cloned();
-        let registration = |selector: &Selector| Registration {
+        let handler = Handler {
             connection: self.name_of(link),
-            selector: selector.clone(),
-            session: Arc::clone(&session),
+            session: self.session_name(link).into(),
             principal: principal.name.as_str().into(),
-            client: client.clone(),
         };
-        let registrations = selectors.iter().map(registration).collect();
-        let now = self.now.elapsed;
-        self.requests_under_way.register(registrations, capacity, now)?;
-        let handling = self.handling.all.entry(link).or_default();
-        handling.selectors.extend(selectors.iter().cloned());
         let reserved = handling_bytes(&selectors);
-        handling.waiting.push_back((id, selectors));
+        self.asking.handle(id, selectors, capacity, &handler, self.now.elapsed)?;
         self.reserve(link, reserved);
         Ok(())
     }
@@ -132,46 +48,9 @@ impl<I: Io> Shard<I> {
         unwanted: Unhandle,
     ) -> Result<(), Refusal> {
         let Unhandle { selectors } = unwanted;
-        let known = self.handling.all.entry(link).or_default();
-        if let Some(strange) = selectors.iter().find(|it| !known.selectors.contains(it)) {
-            let text = format!(
-                "cannot end handling `{strange}`: this session does not handle it; give the selector exactly \
-                 as it was handled"
-            );
-            return Err(Refusal::new(Code::NotSubscribed, text));
-        }
-        let gone: HashSet<&Selector, RandomState> = selectors.iter().collect();
-        known.selectors.retain(|it| !gone.contains(it));
-        let (now, connection) = (self.now.elapsed, self.open_connection(link));
-        let Some(connection) = connection else { return Ok(()) };
-        let native = connection.state.native();
-        let session = native.map(|native| native.session);
-        for selector in gone {
-            self.requests_under_way.unregister(link, Some(selector), now);
-        }
-        if let Some(session) = session {
-            self.hub.tell(session, &Event::Unhandled { id, selectors });
-        }
+        self.asking.unhandle(link, &selectors, self.now.elapsed)?;
+        self.tell_caller(link, &Event::Unhandled { id, selectors });
         Ok(())
-    }
-
-    /// Whether a session handles requests to a topic.
-    pub(crate) fn handles(&self, link: ConnectionId, topic: &TopicName) -> bool {
-        let handling = self.handling.all.get(&link);
-        handling
-            .is_some_and(|it| it.selectors.iter().any(|selector| selector.matches(topic.as_str())))
-    }
-
-    /// Ends what a connection handled that is gone.
-    pub(crate) fn end_handling(&mut self, link: ConnectionId) {
-        self.handling.clients.remove(&link);
-        self.handling.asked.remove(&link);
-        self.handling.untold.remove(&link);
-        if self.handling.all.remove(&link).is_some() {
-            let now = self.now.elapsed;
-            self.requests_under_way.unregister(link, None, now);
-            self.requests_under_way.handle_gone(link, now);
-        }
     }
 
     /// Has a session's request answered.
@@ -186,27 +65,19 @@ impl<I: Io> Shard<I> {
             let text = "cannot ask without an `id`: the answer would not be known for one; add it";
             return Err(Refusal::new(Code::BadCommand, text));
         }
-        let asked_max = self.config.limits.requests_per_session_max;
-        let asked = self.handling.asked.entry(link).or_default();
-        if *asked >= asked_max {
-            let text = format!(
-                "cannot ask now: the session waits for requests_per_session_max ({asked_max}) answers; ask again \
-                 once some are here"
-            );
-            return Err(Refusal::new(Code::TooManyRequests, text));
-        }
-        *asked += 1;
+        self.asking.expect_answer(link)?;
         let from = self.session_name(link);
-        let result = self.ask_for(Caller::Session { link, id }, from, principal, request);
+        let reply = ReplyTo::Session(self.session_reply(link, id, 0));
+        let result = self.ask_for(reply, from, principal, request);
         if result.is_err() {
-            self.handling.has_outcome(link);
+            self.asking.handle_outcome(link);
         }
         result
     }
 
     fn ask_for(
         &mut self,
-        caller: Caller,
+        reply: ReplyTo,
         from: String,
         by: &Principal,
         request: Request,
@@ -214,7 +85,7 @@ impl<I: Io> Shard<I> {
         if request.topic.as_str() == PING_TOPIC {
             let outcome =
                 Outcome { result: Ok((self.config.name.as_str().into(), request.payload)) };
-            self.tell_outcome(caller, outcome, false);
+            self.tell_outcome(reply, outcome, false);
             return Ok(());
         }
         if let Some(name) = &request.to.device {
@@ -226,7 +97,7 @@ impl<I: Io> Shard<I> {
                 return Err(Refusal::new(Code::BadCommand, text));
             }
             let (name, principal) = (name.as_ref().into(), by.name.as_str().into());
-            self.ask_device(caller, name, request, (from.into(), principal));
+            self.ask_device(reply, name, request, (from.into(), principal));
             return Ok(());
         }
         let filter = request.to.filter.as_deref().map(HandlerFilter::compile).transpose()?;
@@ -242,7 +113,7 @@ impl<I: Io> Shard<I> {
             })
         });
         let from = (from.into(), by.name.as_str().into());
-        self.requests_under_way.ask(caller, request, from, accepts, self.now.elapsed);
+        self.asking.under_way.ask(reply, request, from, accepts, self.now.elapsed);
         Ok(())
     }
 
@@ -251,14 +122,14 @@ impl<I: Io> Shard<I> {
         let device = self.answering_device(link, &respond);
         if let Some(name) =
             device.as_deref().filter(|_| respond.result == Err(Unanswered::NotHandled))
-            && self.requests_under_way.is_for(respond.request, link)
+            && self.asking.under_way.is_for(respond.request, link)
         {
             let refusal = Refusal::device_went(name);
-            self.requests_under_way.take_back(respond.request, refusal, self.now.elapsed);
+            self.asking.under_way.take_back(respond.request, refusal, self.now.elapsed);
             return Ok(());
         }
         let name = device.unwrap_or_else(|| self.session_name(link).into());
-        self.requests_under_way.respond(link, respond, name, self.now.elapsed)
+        self.asking.under_way.respond(link, respond, name, self.now.elapsed)
     }
 
     /// Takes a request that came over HTTP.
@@ -302,13 +173,13 @@ impl<I: Io> Shard<I> {
         let timeout = timeout_of(timeout_ms, limits)?;
         let request = Request { topic, payload, timeout, to, key };
         principal.check(Wish::Ask(&request.topic))?;
-        self.ask_for(Caller::Http(asker), String::new(), &principal, request)
+        self.ask_for(ReplyTo::Http(asker), String::new(), &principal, request)
     }
 
     /// Does what requests under way want done.
     pub(crate) fn run_requests(&mut self) {
-        self.requests_under_way.run_timers(self.now.elapsed);
-        while let Some(output) = self.requests_under_way.poll() {
+        self.asking.under_way.run_timers(self.now.elapsed);
+        while let Some(output) = self.asking.under_way.poll() {
             match output {
                 RequestOutput::Mail(shard, mail) => {
                     let from = self.index;
@@ -320,9 +191,10 @@ impl<I: Io> Shard<I> {
                     self.tell_outcome(asker, outcome, has_more);
                 }
                 RequestOutput::AnswersEnd { asker, count, missing } => {
-                    if let Caller::Session { link, id } = asker {
-                        self.handling.has_outcome(link);
-                        let untold = self.handling.take_untold(link, id);
+                    if let ReplyTo::Session(SessionReply { connection, id, .. }) = asker {
+                        let link = connection.id;
+                        self.asking.handle_outcome(link);
+                        let untold = self.asking.take_untold(link, id);
                         let (count, missing) = (count.saturating_sub(untold), missing + untold);
                         self.tell_caller(link, &Event::Responded { id, count, missing });
                     }
@@ -336,35 +208,33 @@ impl<I: Io> Shard<I> {
             return;
         }
         let request = asked.request;
-        let is_its_own = self
-            .open_connection(link)
-            .is_some_and(|_| self.requests_under_way.is_for(request, link));
+        let is_its_own =
+            self.open_connection(link).is_some_and(|_| self.asking.under_way.is_for(request, link));
         let native = self.open_connection(link).and_then(|open| open.state.native());
         match native.filter(|native| is_its_own && !native.is_closing).map(|it| it.session) {
             Some(session) if !self.makes_room(session, asked.payload.bytes().len()) => {
                 let text = "cannot have it answered now: answers_bytes_max bytes wait for the connection of the \
                             session that handles it; ask again later";
                 let refusal = Refusal::new(Code::TooManyRequests, text);
-                self.requests_under_way.take_back(request, refusal, self.now.elapsed);
+                self.asking.under_way.take_back(request, refusal, self.now.elapsed);
             }
             Some(session) => match self.note_told(link, &asked) {
                 Ok(()) => self.hub.tell(session, &Event::Request(asked)),
                 Err(refusal) => {
-                    self.requests_under_way.take_back(request, refusal, self.now.elapsed);
+                    self.asking.under_way.take_back(request, refusal, self.now.elapsed);
                 }
             },
             None => {
                 let text =
                     "cannot have it answered: the session that handles it just ended; ask again";
                 let refusal = Refusal::new(Code::NoHandler, text);
-                self.requests_under_way.take_back(request, refusal, self.now.elapsed);
+                self.asking.under_way.take_back(request, refusal, self.now.elapsed);
             }
         }
     }
 
     fn tell_registered(&mut self, link: ConnectionId) {
-        let Some(handling) = self.handling.all.get_mut(&link) else { return };
-        let Some((id, selectors)) = handling.waiting.pop_front() else { return };
+        let Some((id, selectors)) = self.asking.poll_handled(link) else { return };
         self.release(link, handling_bytes(&selectors));
         self.tell_caller(link, &Event::Handling { id, selectors });
     }
@@ -378,19 +248,13 @@ impl<I: Io> Shard<I> {
             && let Err(refusal) = self.check_telling(session, bytes, "tell the answer")
         {
             if response.has_more {
-                return self.note_untold(link, response.id);
+                return self.asking.note_untold(link, response.id);
             }
             self.note_refusal(link, &refusal);
             self.hub.tell(session, &Event::Refused { id: response.id, refusal });
             return;
         }
         self.hub.tell(session, event);
-    }
-
-    /// Notes that one of the answers to a request to all is not told: the count at the end says that it is missing.
-    fn note_untold(&mut self, link: ConnectionId, id: Option<CommandId>) {
-        let of_connection = self.handling.untold.entry(link).or_default();
-        *of_connection.entry(id).or_default() += 1;
     }
 
     fn has_room_for_response(&mut self, link: ConnectionId, payload: &Payload) -> bool {
@@ -402,7 +266,7 @@ impl<I: Io> Shard<I> {
     /// Tells a session that an answer came and could not wait for its connection.
     fn refuse_response(&mut self, link: ConnectionId, id: Option<CommandId>, has_more: bool) {
         if has_more {
-            return self.note_untold(link, id);
+            return self.asking.note_untold(link, id);
         }
         let text = "cannot tell the answer: answers_bytes_max bytes wait for this connection; the request may have \
                     been carried out; read faster, or ask with a key and ask again";
@@ -411,44 +275,55 @@ impl<I: Io> Shard<I> {
         self.tell_caller(link, &Event::Refused { id, refusal });
     }
 
-    fn tell_outcome(&mut self, caller: Caller, mut outcome: Outcome, has_more: bool) {
+    fn tell_outcome(&mut self, reply: ReplyTo, mut outcome: Outcome, has_more: bool) {
         /// In a message or response of its own, which is copied to wait for the connection.
         const BYTES_PER_BYTE: usize = 3;
-        if !matches!(caller, Caller::Session { .. })
+        if !matches!(reply, ReplyTo::Session(_))
             && let Ok((_, payload)) = &outcome.result
             && let bytes = payload.bytes().len() * BYTES_PER_BYTE
             && let Err(refusal) = self.memory.check(bytes, "tell the answer")
         {
             outcome.result = Err(refusal);
         }
-        if let Caller::Socket { link, turn } = caller {
-            if self.open_connection(link).is_some() {
-                self.answer_socket(link, turn, outcome);
+        match (reply, outcome.result) {
+            (ReplyTo::Session(to), result) => self.tell_answer(to, result, has_more),
+            (ReplyTo::Device { link, turn }, result) => {
+                if self.open_connection(link).is_some() {
+                    self.answer_socket(link, turn, Outcome { result });
+                }
             }
-            return;
+            (ReplyTo::Http(asker), Ok((_, payload))) => {
+                self.answer(asker, 200, content_type_of(payload.kind()), payload.bytes());
+            }
+            (ReplyTo::Http(asker), Err(refusal)) => self.answer_refusal(asker, &refusal),
+            (ReplyTo::Api(never), _) => match never {},
+            // Nobody asks nothing.
+            (ReplyTo::Nobody, _) => {}
         }
-        if let (Caller::Session { link, .. }, false) = (&caller, has_more) {
-            self.handling.has_outcome(*link);
+    }
+
+    fn tell_answer(
+        &mut self,
+        to: SessionReply,
+        result: Result<(Arc<str>, Arc<Payload>), Refusal>,
+        has_more: bool,
+    ) {
+        let (link, id) = (to.connection.id, to.id);
+        if !has_more {
+            self.asking.handle_outcome(link);
         }
-        match (caller, outcome.result) {
-            (Caller::Socket { .. }, _) => {}
-            (Caller::Session { link, id }, Ok((_, payload)))
-                if !self.has_room_for_response(link, &payload) =>
-            {
+        match result {
+            Ok((_, payload)) if !self.has_room_for_response(link, &payload) => {
                 self.refuse_response(link, id, has_more);
             }
-            (Caller::Session { link, id }, Ok((session, payload))) => {
+            Ok((session, payload)) => {
                 let response = Response { id, session, payload, has_more };
                 self.tell_caller(link, &Event::Response(response));
             }
-            (Caller::Session { link, id }, Err(refusal)) => {
+            Err(refusal) => {
                 self.note_refusal(link, &refusal);
                 self.tell_caller(link, &Event::Refused { id, refusal });
             }
-            (Caller::Http(asker), Ok((_, payload))) => {
-                self.answer(asker, 200, content_type_of(payload.kind()), payload.bytes());
-            }
-            (Caller::Http(asker), Err(refusal)) => self.answer_refusal(asker, &refusal),
         }
     }
 }

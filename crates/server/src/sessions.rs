@@ -56,7 +56,7 @@ impl<I: Io> Shard<I> {
         Some(SeenSession {
             session: self.session_name(link),
             principal: native.principal.name.clone(),
-            client: self.handling.client_on(link).map(str::to_owned),
+            client: self.asking.client_on(link).map(str::to_owned),
             peer: self.peer_of(link),
             transport: match &open.state {
                 State::Polled(_) => "poll",

@@ -12,8 +12,8 @@ use backbone::{
 };
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
 use hub::{
-    Chunks, Closed, ConnectionId, Connections, Devices, Hub, HubOptions, Outlet, Requests,
-    ShardConnection, ShardIndex,
+    Chunks, Closed, ConnectionId, Connections, Devices, Hub, HubOptions, Outlet, ShardConnection,
+    ShardIndex,
 };
 use model::planted::{Fault, is_planted};
 use model::{
@@ -28,14 +28,13 @@ use crate::byte_queue::ByteQueue;
 use crate::closing::ClosingConnections;
 use crate::config::Config;
 use crate::connection::{self, Connection, State};
-use crate::desks::{HistoryDesk, PublishDesk};
+use crate::desks::{HistoryDesk, PublishDesk, RequestDesk};
 use crate::devices::{AllStatistics, SessionDevices};
 use crate::encoder::NativeEncoder;
 use crate::input::{Inbounds, Waiting, WaitingInputs};
 use crate::mail::ShardMail;
 use crate::memory::{Elsewhere, Memory};
 use crate::poll;
-use crate::requests::{Caller, HandlingSessions};
 use crate::store::DiskParts;
 use crate::subscribers::Subscribers;
 use crate::turn_budget::{STEPS_OF_MAIL, TurnBudget};
@@ -66,8 +65,7 @@ pub struct Shard<I> {
     pub(crate) publishing: PublishDesk,
     pub(crate) reading: HistoryDesk,
     pub(crate) subscribers: Subscribers,
-    pub(crate) requests_under_way: Requests<Caller>,
-    pub(crate) handling: HandlingSessions,
+    pub(crate) asking: RequestDesk,
     pub(crate) applications: Applications,
     /// The devices whose names are at home here.
     pub(crate) devices: Devices,
@@ -269,8 +267,7 @@ impl<I: Io> Shard<I> {
             publishing: PublishDesk::new(index, &config.limits),
             reading: HistoryDesk::new(&config.limits),
             subscribers: Subscribers::default(),
-            requests_under_way: Requests::new(index, shard_count, config.limits.clone()),
-            handling: HandlingSessions::default(),
+            asking: RequestDesk::new(index, shard_count, &config.limits),
             applications: Applications::new(&config.applications),
             devices: Devices::new(config.limits.devices_gone_max),
             devices_attached: 0,
@@ -369,7 +366,7 @@ impl<I: Io> Shard<I> {
             || self.hub.is_shedding()
             || self.hub.is_renewing()
             || self.hub.has_lapped_followers();
-        let due = [self.hub.due_at(), self.requests_under_way.due_at(), self.closing.due_at()]
+        let due = [self.hub.due_at(), self.asking.under_way.due_at(), self.closing.due_at()]
             .into_iter()
             .flatten()
             .min();
@@ -652,7 +649,7 @@ impl<I: Io> Shard<I> {
         if let Some(native) = connection.state.native() {
             tracing::debug!(session = self.session_name(link), "session ended");
             self.hub.close_session(native.session);
-            self.end_handling(link);
+            self.asking.forget(link, self.now.elapsed);
             self.end_session_devices(link);
             self.subscribers.forget(link);
         }
@@ -800,7 +797,7 @@ impl<I: Io> Shard<I> {
                 ShardMail::Question(question) => self.handle_question(*question),
                 ShardMail::Response(response) => self.handle_response(response),
                 ShardMail::Requests { from, mail } => {
-                    self.requests_under_way.handle_mail(from, mail, self.now.elapsed);
+                    self.asking.under_way.handle_mail(from, mail, self.now.elapsed);
                 }
                 ShardMail::Device(mail) => self.handle_device_mail(mail),
                 ShardMail::Gather(gather) => self.gather(*gather),
@@ -845,7 +842,7 @@ impl<I: Io> Shard<I> {
     /// What this shard counted.
     pub(crate) fn counters(&self) -> ShardCounters {
         let (hub, io) = (self.hub.counters(), self.io.counters());
-        let requests = self.requests_under_way.counters();
+        let requests = self.asking.under_way.counters();
         // The budget is the process's: one shard tells of it, so that sums are right.
         let is_first = self.index.0 == 0;
         let [memory_allocated_bytes, memory_reserved_bytes, memory_correction_bytes] =

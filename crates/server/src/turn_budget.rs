@@ -40,7 +40,7 @@ impl TurnBudget {
 impl<I: Io> Shard<I> {
     /// Steps so far in what peers choose the number or the size of.
     pub(crate) fn work(&self) -> u64 {
-        self.hub.work() + self.requests_under_way.work() + self.turn_budget.steps
+        self.hub.work() + self.asking.under_way.work() + self.turn_budget.steps
     }
 
     /// Counts steps of the shard itself.

@@ -3,7 +3,9 @@
 
 mod history;
 mod publish;
+mod requests;
 
 pub use self::history::HistoryReply;
 pub(crate) use self::history::{HistoryDesk, HistoryRead, StoreRead};
 pub(crate) use self::publish::{Parked, PublishDesk};
+pub(crate) use self::requests::{Handler, RequestDesk};

@@ -192,7 +192,7 @@ impl<I: Io> Shard<I> {
         let is_answer = result.is_ok();
         let result = result.map_err(Unanswered::Declined);
         let respond = Respond { request: told.request, result };
-        match self.requests_under_way.respond(link, respond, name, now) {
+        match self.asking.under_way.respond(link, respond, name, now) {
             Ok(()) => {
                 let took = now.saturating_sub(told.at);
                 self.statistics.of(application).answered(took, is_answer, self.now.unix_ms);
@@ -205,9 +205,8 @@ impl<I: Io> Shard<I> {
     pub(crate) fn tell_device(&mut self, link: ConnectionId, asked: &Asked) -> bool {
         let (request, now) = (asked.request, self.now.elapsed);
         let unsent_max = self.config.limits.device_unsent_bytes_max;
-        let is_its_own = self
-            .open_connection(link)
-            .is_some_and(|_| self.requests_under_way.is_for(request, link));
+        let is_its_own =
+            self.open_connection(link).is_some_and(|_| self.asking.under_way.is_for(request, link));
         let connection = self.connections.get_mut(link).filter(|_| is_its_own);
         let Some(State::Device(attached)) = connection.map(|open| &mut open.state) else {
             return false;
@@ -215,7 +214,7 @@ impl<I: Io> Shard<I> {
         if attached.is_closing {
             let text = "cannot ask the device: its attachment is ending; ask again later";
             let refusal = Refusal::new(Code::DeviceGone, text);
-            self.requests_under_way.take_back(request, refusal, now);
+            self.asking.under_way.take_back(request, refusal, now);
             return true;
         }
         let is_line = attached.reader.framing() == MessageFraming::Chunks
@@ -224,20 +223,20 @@ impl<I: Io> Shard<I> {
             let text = "cannot ask the device: it reads lines, and the payload has a line break; send it without, or \
                         attach the device with framing=chunks";
             let refusal = Refusal::new(Code::BadPayload, text);
-            self.requests_under_way.take_back(request, refusal, now);
+            self.asking.under_way.take_back(request, refusal, now);
             return true;
         }
         if attached.unsent.len() > unsent_max {
             let text = "cannot ask the device now: device_unsent_bytes_max bytes wait for its connection; ask \
                         again later";
             let refusal = Refusal::new(Code::TooManyRequests, text);
-            self.requests_under_way.take_back(request, refusal, now);
+            self.asking.under_way.take_back(request, refusal, now);
             return true;
         }
         // What timed out and was never answered makes room.
         let open_max = self.config.limits.device_requests_max;
         if attached.open.len() >= 2 * open_max {
-            let requests = &self.requests_under_way;
+            let requests = &self.asking.under_way;
             attached.open.retain(|told| requests.is_open(told.request));
         }
         attached.next_number = attached.next_number.wrapping_add(1);
@@ -280,7 +279,7 @@ impl<I: Io> Shard<I> {
     pub(crate) fn end_device(&mut self, link: ConnectionId, attached: &Attached) {
         self.devices_attached -= 1;
         self.statistics.of(attached.application).detached();
-        self.requests_under_way.handle_gone(link, self.now.elapsed);
+        self.asking.under_way.handle_gone(link, self.now.elapsed);
         let place = self.place_of(link);
         let name = Arc::clone(&attached.name);
         self.mail_home(name.clone(), DeviceMail::Detach { name, place });

@@ -9,8 +9,7 @@ use serde_json::json;
 
 use crate::desks::Parked;
 use crate::mail::ShardMail;
-use crate::reply::Asker;
-use crate::requests::Caller;
+use crate::reply::{Asker, ReplyTo};
 use crate::shard::Shard;
 
 /// What shards tell each other of devices.
@@ -134,12 +133,12 @@ impl<I: Io> Shard<I> {
     /// Has a device asked, wherever it is attached.
     pub(crate) fn ask_device(
         &mut self,
-        caller: Caller,
+        reply: ReplyTo,
         name: Arc<str>,
         request: Request,
         from: (Arc<str>, Arc<str>),
     ) {
-        let ask = self.requests_under_way.prepare(caller, request, from, self.now.elapsed);
+        let ask = self.asking.under_way.prepare(reply, request, from, self.now.elapsed);
         if let Some(ask) = ask {
             self.mail_home(name.clone(), DeviceMail::Ask { name, ask });
         }
@@ -148,14 +147,14 @@ impl<I: Io> Shard<I> {
     fn route_to_device(&mut self, name: &str, ask: Box<Ask>) {
         let now = self.now.elapsed;
         match self.devices.get(name).map(|device| device.place) {
-            Some(Some(place)) => self.requests_under_way.forward(ask, place.connection, now),
+            Some(Some(place)) => self.asking.under_way.forward(ask, place.connection, now),
             Some(None) => {
                 let text = format!(
                     "cannot ask `{name}`: it is not attached now, and was; ask again later"
                 );
-                self.requests_under_way.refuse(&ask, Refusal::new(Code::DeviceGone, text), now);
+                self.asking.under_way.refuse(&ask, Refusal::new(Code::DeviceGone, text), now);
             }
-            None => self.requests_under_way.refuse(&ask, Refusal::no_device(name), now),
+            None => self.asking.under_way.refuse(&ask, Refusal::no_device(name), now),
         }
     }
 

@@ -12,8 +12,8 @@ use serde_json::json;
 use super::gather::{Gather, Gathered};
 use super::home::DeviceMail;
 use super::query::Query;
-use crate::reply::Asker;
-use crate::requests::{Caller, payload_of};
+use crate::reply::{Asker, ReplyTo};
+use crate::requests::payload_of;
 use crate::shard::Shard;
 
 impl<I: Io> Shard<I> {
@@ -83,7 +83,7 @@ impl<I: Io> Shard<I> {
         let (payload, to) = (Arc::new(payload), Recipients::default());
         let request = Request { topic: device_topic(&name, ""), payload, timeout, to, key: None };
         let application = name.split('/').next().unwrap_or("").into();
-        self.ask_device(Caller::Http(asker), name, request, ("".into(), application));
+        self.ask_device(ReplyTo::Http(asker), name, request, ("".into(), application));
         Ok(())
     }
 

@@ -99,7 +99,7 @@ impl<I: Io> Shard<I> {
             self.statistics.of(application).attached();
         }
         self.session_devices.attachments = attachment;
-        self.requests_under_way.set_devices(link, count);
+        self.asking.under_way.set_devices(link, count);
         let place = DevicePlace { connection: self.name_of(link), attachment };
         self.mail_home(name.clone(), DeviceMail::Attach { name, place, info });
         Ok(())
@@ -162,7 +162,7 @@ impl<I: Io> Shard<I> {
         let gone = self.session_devices.remove(link, name)?;
         self.statistics.of(gone.application).detached();
         let left = self.session_devices.attached.get(&link).map_or(0, HashMap::len);
-        self.requests_under_way.set_devices(link, left);
+        self.asking.under_way.set_devices(link, left);
         Some(gone)
     }
 
@@ -209,8 +209,8 @@ impl<I: Io> Shard<I> {
     /// Hears that a session is gone.
     pub(crate) fn end_session_devices(&mut self, link: ConnectionId) {
         let Some(devices) = self.session_devices.attached.remove(&link) else { return };
-        self.requests_under_way.set_devices(link, 0);
-        self.requests_under_way.handle_gone(link, self.now.elapsed);
+        self.asking.under_way.set_devices(link, 0);
+        self.asking.under_way.handle_gone(link, self.now.elapsed);
         for (name, OnSession { application, attachment, .. }) in devices {
             self.statistics.of(application).detached();
             let place = DevicePlace { connection: self.name_of(link), attachment };
@@ -236,7 +236,7 @@ impl<I: Io> Shard<I> {
     pub(crate) fn note_told(&mut self, link: ConnectionId, asked: &Asked) -> Result<(), Refusal> {
         let Some(name) = device_of(&asked.topic) else { return Ok(()) };
         let Some(known) = self.session_devices.on_session(link, name) else {
-            if self.handles(link, &asked.topic) {
+            if self.asking.handles(link, &asked.topic) {
                 return Ok(());
             }
             return Err(Refusal::device_went(name));
@@ -246,7 +246,7 @@ impl<I: Io> Shard<I> {
         let devices = &mut self.session_devices;
         if devices.told.len() >= devices.told_max {
             const TOLD_MIN: usize = 1_024;
-            devices.told.retain(|request, _| self.requests_under_way.is_open(*request));
+            devices.told.retain(|request, _| self.asking.under_way.is_open(*request));
             devices.told_max = TOLD_MIN.max(2 * devices.told.len());
         }
         devices.told.insert(asked.request, told);
@@ -265,7 +265,7 @@ impl<I: Io> Shard<I> {
         let Told { name, application, at, .. } =
             self.session_devices.told.remove(&respond.request)?;
         let took = self.now.elapsed.saturating_sub(at);
-        let is_in_time = self.requests_under_way.is_open(respond.request);
+        let is_in_time = self.asking.under_way.is_open(respond.request);
         let statistics = self.statistics.of(application);
         if let Ok(payload) = &respond.result {
             statistics.counters.bytes_up += payload.bytes().len() as u64;

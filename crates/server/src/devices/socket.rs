@@ -18,7 +18,7 @@ use protocol::websocket::{
 use super::query::Query;
 use crate::byte_queue::ByteQueue;
 use crate::connection::{self, Connection, State};
-use crate::requests::Caller;
+use crate::reply::ReplyTo;
 use crate::shard::Shard;
 use crate::turn_budget::STEPS_OF_A_COMMAND;
 
@@ -223,8 +223,8 @@ impl<I: Io> Shard<I> {
         let (payload, to) = (Arc::new(payload), Recipients::default());
         let request = Request { topic: device_topic(&name, ""), payload, timeout, to, key: None };
         let application = name.split('/').next().unwrap_or("").into();
-        let caller = Caller::Socket { link, turn };
-        self.ask_device(caller, name, request, ("".into(), application));
+        let reply = ReplyTo::Device { link, turn };
+        self.ask_device(reply, name, request, ("".into(), application));
     }
 
     /// Notes what became of the request of a turn, and sends the answers that are due.
