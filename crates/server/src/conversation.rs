@@ -15,10 +15,10 @@ use protocol::websocket::{
 
 use crate::budget::ANSWER_BYTES;
 use crate::connection::{self, Connection, Native, State};
+use crate::desks::Change;
 use crate::encoder::Manner;
 use crate::input::Commands;
 use crate::shard::Shard;
-use crate::subscribers::Change;
 use crate::turn_budget::{STEPS_OF_A_COMMAND, steps_of_bytes};
 
 /// The server's version, told in `welcome`.

@@ -97,7 +97,7 @@ impl<I: Io> Shard<I> {
 
     /// Sends what became of a publication to the shard that it came from.
     pub(crate) fn route_appended(&mut self, ticket: Ticket, result: Result<Appended, Refusal>) {
-        self.settle_remembered(ticket);
+        self.subscribers.handle_written(ticket);
         let origin = PublishDesk::shard_of(ticket);
         if origin == self.index {
             self.handle_appended(ticket, result);
@@ -121,6 +121,7 @@ impl<I: Io> Shard<I> {
         for (reply, refusal) in self.reading.poll_timed_out(self.now.elapsed) {
             self.answer_history(reply, Err(refusal));
         }
+        self.give_up_subscribes();
     }
 
     fn answer_parked(&mut self, parked: Parked, result: Result<Appended, Refusal>) {

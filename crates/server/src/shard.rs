@@ -28,7 +28,7 @@ use crate::byte_queue::ByteQueue;
 use crate::closing::ClosingConnections;
 use crate::config::Config;
 use crate::connection::{self, Connection, State};
-use crate::desks::{HistoryDesk, PublishDesk, RequestDesk};
+use crate::desks::{HistoryDesk, PublishDesk, RequestDesk, SubscriberDesk};
 use crate::devices::{AllStatistics, SessionDevices};
 use crate::encoder::NativeEncoder;
 use crate::input::{Inbounds, Waiting, WaitingInputs};
@@ -36,7 +36,6 @@ use crate::mail::ShardMail;
 use crate::memory::{Elsewhere, Memory};
 use crate::poll;
 use crate::store::DiskParts;
-use crate::subscribers::Subscribers;
 use crate::turn_budget::{STEPS_OF_MAIL, TurnBudget};
 
 /// A shard, over real sockets or simulated ones.
@@ -64,7 +63,7 @@ pub struct Shard<I> {
     pub(crate) closing: ClosingConnections,
     pub(crate) publishing: PublishDesk,
     pub(crate) reading: HistoryDesk,
-    pub(crate) subscribers: Subscribers,
+    pub(crate) subscribers: SubscriberDesk,
     pub(crate) asking: RequestDesk,
     pub(crate) applications: Applications,
     /// The devices whose names are at home here.
@@ -266,7 +265,7 @@ impl<I: Io> Shard<I> {
             closing: ClosingConnections::default(),
             publishing: PublishDesk::new(index, &config.limits),
             reading: HistoryDesk::new(&config.limits),
-            subscribers: Subscribers::default(),
+            subscribers: SubscriberDesk::new(&config.limits),
             asking: RequestDesk::new(index, shard_count, &config.limits),
             applications: Applications::new(&config.applications),
             devices: Devices::new(config.limits.devices_gone_max),
@@ -878,7 +877,9 @@ impl<I: Io> Shard<I> {
             mail_waiting: self.waiting.iter().map(|mail| mail.len() as u64).sum(),
             store_reads: self.reading.len() as u64,
             commands_parked: self.publishing.counts().0,
-            commands_given_up: self.publishing.counts().1 + self.reading.timed_out(),
+            commands_given_up: self.publishing.counts().1
+                + self.reading.timed_out()
+                + self.subscribers.timed_out(),
             batches_held: hub.batches_held,
             gaps: hub.gaps,
             stalls: hub.stalls,

@@ -4,8 +4,7 @@
 //! `$subscribers/PRINCIPAL/NAME`: a JSON object, topic to position. The topic's home merges what is
 //! acknowledged into it; a later position of the same epoch wins.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::HashSet;
 
 use backbone::Ticket;
 use engine::Io;
@@ -14,84 +13,14 @@ use model::planted::{Fault, is_planted};
 use model::{
     AckLevel, Acknowledge, Code, CommandId, Draft, Event, Limits, Payload, PayloadKind, PolicyRule,
     Position, Principal, RandomState, Refusal, Selector, Sequence, Subscribe, SubscriberName,
-    TopicName, TopicPolicy, Unsubscribe,
+    TopicName, TopicPolicy,
 };
 use protocol::native::json;
-use slab::Slab;
 
 use crate::budget::ANSWER_BYTES;
-use crate::desks::Parked;
+use crate::desks::{Change, Names, Parked, Positions};
 use crate::mail::{ShardMail, UncheckedPositions};
 use crate::shard::Shard;
-
-type Positions = BTreeMap<TopicName, Position>;
-/// Names of one owner, each with the time of its last acknowledgement.
-type Names = HashMap<TopicName, u64, RandomState>;
-
-/// What a shard knows of named subscribers, besides the values of their topics.
-#[derive(Debug, Default)]
-pub(crate) struct Subscribers {
-    /// Positions on their way to the disk, at the name's home, and how many writes they wait for.
-    in_flight: HashMap<TopicName, (Positions, usize), RandomState>,
-    /// Whose those writes are.
-    writes: HashMap<Ticket, TopicName, RandomState>,
-    /// Names that are at home here, by their owner, with the time of the last acknowledgement.
-    names: HashMap<Box<str>, Names, RandomState>,
-    /// Subscribes of this shard's sessions that wait to hear what their name came to, one of a session at most.
-    waiting: Slab<Waiting>,
-    /// What those sessions asked for since, by connection: it is carried out in order.
-    behind: HashMap<ConnectionId, Behind, RandomState>,
-    /// Subscribes in `waiting` that have such, and commands behind them.
-    changes: usize,
-}
-
-/// A command that changes what a session is subscribed to.
-#[derive(Debug)]
-pub(crate) enum Change {
-    /// To more.
-    Subscribe(Subscribe),
-    /// To less.
-    Unsubscribe(Unsubscribe),
-}
-
-impl Change {
-    /// Selectors and positions in it.
-    fn len(&self) -> usize {
-        match self {
-            Self::Subscribe(wanted) => 1 + wanted.selectors.len() + wanted.positions.len(),
-            Self::Unsubscribe(unwanted) => 1 + unwanted.selectors.len(),
-        }
-    }
-}
-
-/// Commands that wait for an earlier one of their session.
-#[derive(Debug, Default)]
-struct Behind {
-    changes: VecDeque<(Option<CommandId>, Change)>,
-    /// Selectors and positions in them.
-    len: usize,
-}
-
-impl Subscribers {
-    /// Forgets what a session asked for that is gone.
-    pub(crate) fn forget(&mut self, link: ConnectionId) {
-        if let Some(behind) = self.behind.remove(&link) {
-            self.changes -= 1 + behind.changes.len();
-        }
-    }
-
-    /// Commands that wait.
-    pub(crate) fn changes_waiting(&self) -> usize {
-        self.changes
-    }
-}
-
-#[derive(Debug)]
-struct Waiting {
-    link: ConnectionId,
-    id: Option<CommandId>,
-    wanted: Subscribe,
-}
 
 /// What goes for the topics that hold the positions.
 pub(crate) fn positions_rule(limits: &Limits) -> PolicyRule {
@@ -144,13 +73,6 @@ fn add_positions(wanted: &mut Subscribe, positions: Vec<(TopicName, Position)>) 
     wanted.positions.extend(positions.into_iter().filter(is_added));
 }
 
-impl Subscribers {
-    /// How many subscribes wait to hear what their name came to.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-}
-
 impl<I: Io> Shard<I> {
     fn home_of_name(
         &self,
@@ -176,21 +98,10 @@ impl<I: Io> Shard<I> {
         id: Option<CommandId>,
         change: Change,
     ) -> Result<(), Refusal> {
-        let Some(behind) = self.subscribers.behind.get_mut(&link) else {
-            return self.change_now(link, id, change);
-        };
-        let len_max = self.config.limits.changes_waiting_max;
-        if behind.len + change.len() > len_max {
-            let text = format!(
-                "cannot change the subscriptions now: changes_waiting_max is {len_max}, and so much waits for an \
-                 earlier `subscribe` with a name; send it again once that is answered"
-            );
-            return Err(Refusal::new(Code::TooManyChangesWaiting, text));
+        match self.subscribers.put_behind(link, id, change)? {
+            Some(change) => self.change_now(link, id, change),
+            None => Ok(()),
         }
-        behind.len += change.len();
-        behind.changes.push_back((id, change));
-        self.subscribers.changes += 1;
-        Ok(())
     }
 
     fn change_now(
@@ -213,21 +124,21 @@ impl<I: Io> Shard<I> {
 
     /// Carries out what a session asked for behind a command that is done, until one has to wait again.
     fn carry_out_behind(&mut self, link: ConnectionId) {
-        let name = link;
-        let Some(mut behind) = self.subscribers.behind.remove(&name) else { return };
-        self.subscribers.changes -= 1 + behind.changes.len();
-        while let Some((id, change)) = behind.changes.pop_front() {
-            behind.len -= change.len();
+        let Some(mut behind) = self.subscribers.take_behind(link) else { return };
+        while let Some((id, change)) = behind.pop() {
             if let Err(refusal) = self.change_now(link, id, change) {
-                self.note_refusal(link, &refusal);
-                self.tell_caller(link, &Event::Refused { id, refusal });
+                self.refuse_command(link, id, refusal);
             }
-            if let Some(again) = self.subscribers.behind.get_mut(&name) {
-                self.subscribers.changes += behind.changes.len();
-                *again = behind;
-                return;
+            match self.subscribers.put_back(link, behind) {
+                Some(rest) => behind = rest,
+                None => return,
             }
         }
+    }
+
+    fn refuse_command(&mut self, link: ConnectionId, id: Option<CommandId>, refusal: Refusal) {
+        self.note_refusal(link, &refusal);
+        self.tell_caller(link, &Event::Refused { id, refusal });
     }
 
     /// Subscribes a session from where its name came to.
@@ -244,19 +155,8 @@ impl<I: Io> Shard<I> {
             let positions = self.positions_of_name(&topic);
             return self.subscribe_from(link, id, wanted, positions);
         }
-        let waiting_max = self.config.limits.subscribes_waiting_max;
-        if self.subscribers.waiting.len() >= waiting_max {
-            let text = format!(
-                "cannot subscribe by name now: subscribes_waiting_max ({waiting_max}) subscribes of this shard wait \
-                 to hear what their name came to; try again in a moment"
-            );
-            return Err(Refusal::new(Code::Busy, text));
-        }
-        let slot = self.subscribers.waiting.insert(Waiting { link, id, wanted });
-        if let Entry::Vacant(place) = self.subscribers.behind.entry(link) {
-            place.insert(Behind::default());
-            self.subscribers.changes += 1;
-        }
+        let reply = self.session_reply(link, id, 0);
+        let slot = self.subscribers.park(reply, wanted, self.now.elapsed)?;
         let from = self.index;
         self.mail_to(home, ShardMail::ReadPositions { from, slot, topic });
         Ok(())
@@ -268,7 +168,7 @@ impl<I: Io> Shard<I> {
     }
 
     fn remembered(&self, topic: &TopicName) -> Positions {
-        if let Some((positions, _)) = self.subscribers.in_flight.get(topic) {
+        if let Some(positions) = self.subscribers.in_flight(topic) {
             return positions.clone();
         }
         let value = self.hub.value(topic).map(|(_, publication)| publication);
@@ -278,17 +178,23 @@ impl<I: Io> Shard<I> {
 
     /// Hears what the name of a waiting subscribe came to.
     pub(crate) fn handle_positions(&mut self, slot: usize, positions: Vec<(TopicName, Position)>) {
-        let Some(Waiting { link, id, wanted }) = self.subscribers.waiting.try_remove(slot) else {
-            return;
-        };
+        let Some((reply, wanted)) = self.subscribers.handle_positions(slot) else { return };
+        let (link, id) = (reply.connection.id, reply.id);
         if self.open_connection(link).is_none() {
             return;
         }
         if let Err(refusal) = self.subscribe_from(link, id, wanted, positions) {
-            self.note_refusal(link, &refusal);
-            self.tell_caller(link, &Event::Refused { id, refusal });
+            self.refuse_command(link, id, refusal);
         }
         self.carry_out_behind(link);
+    }
+
+    /// Gives up the subscribes that waited for as long as anybody may.
+    pub(crate) fn give_up_subscribes(&mut self) {
+        for (reply, refusal) in self.subscribers.poll_timed_out(self.now.elapsed) {
+            self.refuse_command(reply.connection.id, reply.id, refusal);
+            self.carry_out_behind(reply.connection.id);
+        }
     }
 
     fn subscribe_from(
@@ -414,9 +320,7 @@ impl<I: Io> Shard<I> {
             return self.route_appended(ticket, Err(refusal));
         }
         let payload = Payload::new(PayloadKind::Json, &json::encode_positions(&positions));
-        let (_, writes) = self.subscribers.in_flight.remove(&topic).unwrap_or_default();
-        self.subscribers.in_flight.insert(topic.clone(), (positions, writes + 1));
-        self.subscribers.writes.insert(ticket, topic.clone());
+        self.subscribers.note_write(ticket, topic.clone(), positions);
         let draft = Draft { topic, payload, idempotency_key: None, expected: None };
         self.append(ticket, draft);
     }
@@ -426,31 +330,18 @@ impl<I: Io> Shard<I> {
     /// # Errors
     /// It is a new one, and its owner has as many as it may, none of them old enough to be forgotten.
     fn admit_name(&mut self, topic: &TopicName) -> Result<(), Refusal> {
-        let now = self.now.unix_ms;
-        let count_max = self.config.limits.subscriber_names_max;
-        let names = self.names_of(owner_of(topic));
-        if names.len() >= count_max && !names.contains_key(topic) {
-            self.forget_old_names(owner_of(topic));
+        let owner = owner_of(topic);
+        if self.subscribers.names_of(owner).is_none() {
+            // What the disk holds of them is looked up once.
+            let found = self.names_on_disk(owner);
+            self.subscribers.note_names(owner, found);
         }
-        let names = self.names_of(owner_of(topic));
-        if names.len() < count_max || names.contains_key(topic) {
-            names.insert(topic.clone(), now);
+        let now = self.now.unix_ms;
+        if self.subscribers.admit(owner, topic, now).is_ok() {
             return Ok(());
         }
-        let text = format!(
-            "cannot remember another name: subscriber_names_max is {count_max}, and none of them is older than \
-             subscriber_age_ms; use fewer names, or raise the limit in the configuration"
-        );
-        Err(Refusal::new(Code::TooManyNames, text))
-    }
-
-    /// The names of an owner that are at home here; what the disk holds of them is looked up once.
-    fn names_of(&mut self, owner: &str) -> &mut Names {
-        if !self.subscribers.names.contains_key(owner) {
-            let found = self.names_on_disk(owner);
-            self.subscribers.names.insert(owner.into(), found);
-        }
-        self.subscribers.names.get_mut(owner).expect("it was just put there")
+        self.forget_old_names(owner);
+        self.subscribers.admit(owner, topic, now)
     }
 
     fn names_on_disk(&self, owner: &str) -> Names {
@@ -478,33 +369,11 @@ impl<I: Io> Shard<I> {
     fn forget_old_names(&mut self, owner: &str) {
         let age_ms = self.config.limits.subscriber_age_ms.as_millis() as u64;
         let before = self.now.unix_ms.saturating_sub(age_ms);
-        let names = self.names_of(owner);
-        let is_old = |(topic, at): (&TopicName, &u64)| (*at < before).then(|| topic.clone());
-        let old: Vec<TopicName> = names.iter().filter_map(is_old).collect();
-        for topic in old {
-            // What is on its way to the disk is not old there.
-            if self.subscribers.in_flight.contains_key(&topic) {
-                continue;
-            }
-            self.names_of(owner).remove(&topic);
+        for topic in self.subscribers.take_old_names(owner, before) {
             let payload = Payload::new(PayloadKind::Json, FORGOTTEN);
             let draft = Draft { topic, payload, idempotency_key: None, expected: None };
             let ticket = self.await_publish(Parked::NOBODY);
             self.append(ticket, draft);
-        }
-    }
-
-    /// Notes that a write has an answer, if it was one of positions.
-    pub(crate) fn settle_remembered(&mut self, ticket: Ticket) {
-        if self.subscribers.writes.is_empty() {
-            return;
-        }
-        let Some(topic) = self.subscribers.writes.remove(&ticket) else { return };
-        if let Some((_, writes)) = self.subscribers.in_flight.get_mut(&topic) {
-            *writes -= 1;
-            if *writes == 0 {
-                self.subscribers.in_flight.remove(&topic);
-            }
         }
     }
 

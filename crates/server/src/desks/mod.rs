@@ -4,8 +4,10 @@
 mod history;
 mod publish;
 mod requests;
+mod subscribers;
 
 pub use self::history::HistoryReply;
 pub(crate) use self::history::{HistoryDesk, HistoryRead, StoreRead};
 pub(crate) use self::publish::{Parked, PublishDesk};
 pub(crate) use self::requests::{Handler, RequestDesk};
+pub(crate) use self::subscribers::{Change, Names, Positions, SubscriberDesk};
