@@ -8,9 +8,9 @@ use http::HeaderMap;
 use model::{Code, Refusal};
 use serde_json::{Value, json};
 
+use crate::asked::check_observe;
 use crate::error::{ApiError, json_header};
 use crate::question::Shards;
-use crate::router::check_observe;
 
 pub(crate) async fn hiccups(
     State(shards): State<Arc<dyn Shards>>,

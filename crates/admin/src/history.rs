@@ -10,10 +10,10 @@ use model::{Code, HistoryPage, HistoryStart, Publication, Refusal, Selector, Seq
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use crate::asked::{Asked, SHARD_ANSWER_MAX, TopicOf};
 use crate::error::{ApiError, no_answer};
 use crate::pieces::{Part, json_of, opened};
 use crate::question::{Question, Shards};
-use crate::router::{Asked, SHARD_ANSWER_MAX, TopicOf};
 use crate::topics::{bytes_told, check_read};
 
 #[derive(Debug, Deserialize)]

@@ -4,6 +4,7 @@
 //! a shard's memory: it asks by message.
 #![forbid(unsafe_code)]
 
+mod asked;
 mod conditions;
 mod counters;
 mod error;

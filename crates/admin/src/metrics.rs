@@ -20,12 +20,12 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 
+use crate::asked::{SHARD_ANSWER_MAX, check_observe};
 use crate::counters::Entry;
 use crate::error::{ApiError, no_answer};
 use crate::exposition::{CLASSIC, OPEN_METRICS, classic, wants_open_metrics};
 use crate::process::Process;
 use crate::question::{CountedApplication, Question, Shards};
-use crate::router::{SHARD_ANSWER_MAX, check_observe};
 use crate::{ShardCounters, Times, WebhookCounters};
 
 pub(crate) async fn metrics(

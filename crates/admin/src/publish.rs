@@ -21,10 +21,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
+use crate::asked::{SHARD_ANSWER_MAX, principal_of};
 use crate::error::{ApiError, error_body, json_header, no_answer};
 use crate::pieces::{Part, json_of};
 use crate::question::{Published, Question, Shards};
-use crate::router::{SHARD_ANSWER_MAX, principal_of};
 
 /// One publication, as it stands in a request.
 #[derive(Debug, Deserialize)]

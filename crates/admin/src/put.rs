@@ -9,11 +9,11 @@ use http::{HeaderMap, header};
 use model::{Code, Draft, Limits, Payload, PayloadKind, Refusal, Wish, check_key};
 use serde_json::value::RawValue;
 
+use crate::asked::{TopicOf, principal_of};
 use crate::conditions::{etag, expected};
 use crate::error::{ApiError, json_header};
 use crate::publish::{ask, body_of, check_payload_len};
 use crate::question::Shards;
-use crate::router::{TopicOf, principal_of};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// The default content type of curl.

@@ -4,14 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use model::{Code, Limits, Principal, Refusal, Selector, TopicName, Wish, bearer_token};
-use serde::de::DeserializeOwned;
+use http::{HeaderValue, Method, StatusCode, header};
+use model::{Code, Refusal};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -20,8 +18,6 @@ use crate::error::{ApiError, json_header};
 use crate::question::{Question, Shards};
 use crate::{hiccups, history, metrics, page, publish, put as put_topic, sessions, slow, topics};
 
-/// How long a shard may take to answer.
-pub(crate) const SHARD_ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The same for being ready: those who ask wait no longer, as a rule.
 const READY_ANSWER_MAX: Duration = Duration::from_millis(800);
 
@@ -124,50 +120,6 @@ async fn wrong_method(request: Request) -> ApiError {
     ApiError(Refusal::new(Code::WrongMethod, text))
 }
 
-/// The topic that a path names: percent-encoded UTF-8, decoded once, so that `%2F` is a slash like others.
-pub(crate) struct TopicOf(pub TopicName);
-
-impl FromRequestParts<Arc<dyn Shards>> for TopicOf {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(
-        parts: &mut Parts,
-        shards: &Arc<dyn Shards>,
-    ) -> Result<Self, ApiError> {
-        let bad = |why: String| ApiError(Refusal::new(Code::BadTopic, why));
-        let Path(name) = Path::<String>::from_request_parts(parts, shards).await.map_err(|_| {
-            bad(format!(
-                "cannot read the topic of `{}`: it is not UTF-8 once its %XX are decoded; encode it \
-                 as UTF-8",
-                parts.uri.path()
-            ))
-        })?;
-        TopicName::parse(&name, shards.limits()).map(Self).map_err(|error| bad(error.to_string()))
-    }
-}
-
-/// The query of a request.
-pub(crate) struct Asked<T>(pub T);
-
-impl<T: DeserializeOwned> FromRequestParts<Arc<dyn Shards>> for Asked<T> {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(
-        parts: &mut Parts,
-        shards: &Arc<dyn Shards>,
-    ) -> Result<Self, ApiError> {
-        let query = Query::<T>::from_request_parts(parts, shards).await;
-        query.map(|Query(asked)| Self(asked)).map_err(|error| {
-            let text = format!(
-                "cannot read the query of `{}`: {}; mend it, see docs/protocol.md#http-api",
-                parts.uri.path(),
-                error.body_text()
-            );
-            ApiError(Refusal::new(Code::BadRequest, text))
-        })
-    }
-}
-
 /// Refuses pages of foreign origins, and tells browsers of those that are allowed.
 async fn check_origin(
     State(shards): State<Arc<dyn Shards>>,
@@ -206,25 +158,4 @@ async fn check_origin(
     say(header::ACCESS_CONTROL_ALLOW_HEADERS, fields);
     say(header::ACCESS_CONTROL_EXPOSE_HEADERS, "etag");
     response
-}
-
-/// The principal of a request, by its `Authorization: Bearer`.
-pub(crate) fn principal_of(
-    shards: &dyn Shards,
-    headers: &HeaderMap,
-) -> Result<Arc<Principal>, Refusal> {
-    // The engine has read it as UTF-8 already.
-    let authorization =
-        headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or(""));
-    shards.principal(bearer_token(authorization)?)
-}
-
-/// Whether who sent a request may see how the server is: it takes the right to read a topic of that name.
-pub(crate) fn check_observe(
-    shards: &dyn Shards,
-    headers: &HeaderMap,
-    name: &str,
-) -> Result<(), Refusal> {
-    let selector = Selector::parse(name, &Limits::default()).expect("a valid name");
-    principal_of(shards, headers)?.check(Wish::Read(&selector))
 }

@@ -13,9 +13,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use crate::asked::{Asked, SHARD_ANSWER_MAX, principal_of};
 use crate::error::{ApiError, json_header, no_answer};
 use crate::question::{Question, SeenSession, Shards};
-use crate::router::{Asked, SHARD_ANSWER_MAX, principal_of};
 
 /// The bytes of one session in a listing.
 const LISTED_BYTES: usize = 1 << 10;

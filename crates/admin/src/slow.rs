@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
 
+use crate::asked::{Asked, SHARD_ANSWER_MAX};
 use crate::error::{ApiError, json_header, no_answer};
 use crate::question::{Question, Shards, Slow};
-use crate::router::{Asked, SHARD_ANSWER_MAX};
 use crate::topics::check_read;
 
 /// Sessions that one answer tells of at most.

@@ -10,10 +10,10 @@ use model::{Refusal, TopicName};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use crate::asked::SHARD_ANSWER_MAX;
 use crate::error::no_answer;
 use crate::pieces::{Part, json_of, opened};
 use crate::question::{Listed, Question, Shards, Value};
-use crate::router::SHARD_ANSWER_MAX;
 use crate::topics::{bytes_told, end_of_list};
 
 /// Topics whose values are asked for at a time.

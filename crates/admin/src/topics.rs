@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::oneshot;
 
+use crate::asked::{Asked, SHARD_ANSWER_MAX, TopicOf, principal_of};
 use crate::conditions::{self, Read, etag};
 use crate::error::{ApiError, no_answer};
 use crate::pieces::{Part, json_of, opened};
 use crate::question::{Listed, Question, Shards, Value};
-use crate::router::{Asked, SHARD_ANSWER_MAX, TopicOf, principal_of};
 use crate::table;
 
 /// Bytes of memory that an answer which tells so many takes: no more than may be under way to its connection.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use super::inbound::FrameError;
+use super::error::FrameError;
 
 /// The end of a compressed message, which is not sent. RFC 7692, section 7.2.1.
 const TAIL: [u8; 4] = [0, 0, 0xFF, 0xFF];

@@ -5,18 +5,17 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use model::{
-    Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Detach, Draft, Epoch, Expected,
-    Hello, HistoryQuery, HistoryStart, Limits, Payload, PayloadKind, Position, Publish, Rates,
-    Refusal, Selector, Sequence, Start, Subscribe, SubscribeOptions, SubscriberName, TopicName,
-    Unhandle, Unsubscribe, check_key,
+    Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Detach, Draft, Expected, Hello,
+    HistoryQuery, HistoryStart, Limits, Position, Publish, Rates, Refusal, Selector, Sequence,
+    Start, Subscribe, SubscribeOptions, SubscriberName, TopicName, Unhandle, Unsubscribe,
+    check_key,
 };
 
+use super::super::Undecoded;
 use super::super::wire::{WireCommand, WireFeatures, WireMany, WirePosition, WireStart};
-use super::super::{Undecoded, check_payload_len};
-use super::lists::{LenMax, read_positions, read_selectors, selector_of};
+use super::fields::{bad_command, payload_of, position_of, set_payload, topic_of, wire_command};
+use super::lists::{LenMax, read_positions, selectors_of};
 use super::requests;
 
 const COMMANDS: &str = "hello, subscribe, unsubscribe, publish, history, acknowledge, handle, unhandle, \
@@ -52,10 +51,6 @@ pub fn decode_command(
 fn find_id(text: &str) -> Option<CommandId> {
     let value: serde_json::Value = serde_json::from_str(text).ok()?;
     value.get("id")?.as_u64().map(CommandId)
-}
-
-pub(super) fn bad_command(why: String) -> Refusal {
-    Refusal::new(Code::BadCommand, format!("cannot read the command: {why}"))
 }
 
 fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal> {
@@ -99,40 +94,6 @@ fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal
             format!("cannot carry out `{other}`: there is no such command; send {COMMANDS}"),
         )),
     }
-}
-
-pub(super) fn selectors_of(
-    wire: &WireCommand<'_>,
-    len_max: LenMax,
-    limits: &Limits,
-) -> Result<Vec<Selector>, Refusal> {
-    let one = wire.topic.as_deref().map(|text| selector_of(text, limits)).transpose()?;
-    let mut selectors: Vec<Selector> = one.into_iter().collect();
-    if let Some(WireMany::Unread(list)) = wire.topics {
-        read_selectors(list.get(), len_max, limits, &mut selectors)?;
-    }
-    if selectors.is_empty() {
-        let why = "it has no topic; add `topic` or a non-empty `topics`";
-        return Err(bad_command(why.into()));
-    }
-    Ok(selectors)
-}
-
-pub(super) fn topic_of(text: &str, limits: &Limits) -> Result<TopicName, Refusal> {
-    TopicName::parse(text, limits).map_err(|error| Refusal::new(Code::BadTopic, error.to_string()))
-}
-
-pub(super) fn position_of(wire: &WirePosition, limits: &Limits) -> Result<Position, Refusal> {
-    if wire.epoch.len() > limits.epoch_bytes_max {
-        let bytes_max = limits.epoch_bytes_max;
-        return Err(bad_command(format!(
-            "an `epoch` has more bytes than epoch_bytes_max, {bytes_max}; give one we told"
-        )));
-    }
-    let sequence = Sequence::new(wire.sequence).ok_or_else(|| {
-        bad_command(format!("sequence {} is 2^53 or more; give one we told", wire.sequence))
-    })?;
-    Ok(Position { epoch: Epoch::new(&wire.epoch), sequence })
 }
 
 fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Refusal> {
@@ -293,33 +254,6 @@ fn history_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<HistoryQuery, R
     Ok(HistoryQuery { topic, start, limit: asked.clamp(1, limits.history_page_len_max) })
 }
 
-/// The payload of a command.
-pub(super) fn payload_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Payload, Refusal> {
-    let check = |len| check_payload_len(len, limits.payload_bytes_max);
-    let payload = match (wire.data, &wire.text, &wire.base64) {
-        (Some(data), None, None) => {
-            check(data.get().len())?;
-            Payload::new(PayloadKind::Json, data.get().as_bytes())
-        }
-        (None, Some(text), None) => {
-            check(text.len())?;
-            Payload::new(PayloadKind::Text, text.as_bytes())
-        }
-        (None, None, Some(base64)) => {
-            let bytes = STANDARD.decode(base64.as_bytes()).map_err(|error| {
-                Refusal::bad_payload(format!("its base64 does not decode ({error}); mend it"))
-            })?;
-            check(bytes.len())?;
-            Payload::new(PayloadKind::Bytes, &bytes)
-        }
-        _ => {
-            let why = "it needs exactly one of `data`, `text` and `base64`";
-            return Err(bad_command(why.into()));
-        }
-    };
-    Ok(payload)
-}
-
 fn publish_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Publish, Refusal> {
     let name = wire
         .topic
@@ -385,10 +319,6 @@ pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8
     serde_json::to_writer(out, &wire).expect("a command can be written as JSON");
 }
 
-pub(super) fn wire_command(id: Option<u64>, kind: &'static str) -> WireCommand<'static> {
-    WireCommand { id, kind: kind.into(), ..WireCommand::default() }
-}
-
 fn wire_topics(selectors: &[Selector]) -> Option<WireMany<'_, Vec<Cow<'_, str>>>> {
     Some(WireMany::Known(selectors.iter().map(|selector| selector.as_str().into()).collect()))
 }
@@ -447,20 +377,4 @@ fn wire_publish<'a>(
     };
     set_payload(&mut wire, payload, encoded);
     wire
-}
-
-/// Puts a payload into a command; `encoded` is where base64 of it goes.
-pub(super) fn set_payload<'a>(
-    wire: &mut WireCommand<'a>,
-    payload: &'a Payload,
-    encoded: &'a mut String,
-) {
-    match payload.kind() {
-        PayloadKind::Json => wire.data = serde_json::from_slice(payload.bytes()).ok(),
-        PayloadKind::Text => wire.text = Some(String::from_utf8_lossy(payload.bytes())),
-        PayloadKind::Bytes => {
-            STANDARD.encode_string(payload.bytes(), encoded);
-            wire.base64 = Some(Cow::Borrowed(encoded));
-        }
-    }
 }

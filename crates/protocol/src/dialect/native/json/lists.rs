@@ -8,8 +8,8 @@ use model::{Code, Limits, Position, Refusal, Selector, TopicName};
 use serde::Deserialize;
 use serde::de::{Deserializer as _, Error, MapAccess, SeqAccess, Visitor};
 
-use super::super::wire::WirePosition;
-use super::commands::{bad_command, position_of, topic_of};
+use super::super::wire::{WireCommand, WireMany, WirePosition};
+use super::fields::{bad_command, position_of, topic_of};
 
 /// How long a list may be, and what is said of one that is longer.
 #[derive(Clone, Copy)]
@@ -68,6 +68,24 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 pub(super) fn selector_of(text: &str, limits: &Limits) -> Result<Selector, Refusal> {
     Selector::parse(text, limits)
         .map_err(|error| Refusal::new(Code::BadSelector, error.to_string()))
+}
+
+/// The topics of a command, one or several.
+pub(super) fn selectors_of(
+    wire: &WireCommand<'_>,
+    len_max: LenMax,
+    limits: &Limits,
+) -> Result<Vec<Selector>, Refusal> {
+    let one = wire.topic.as_deref().map(|text| selector_of(text, limits)).transpose()?;
+    let mut selectors: Vec<Selector> = one.into_iter().collect();
+    if let Some(WireMany::Unread(list)) = wire.topics {
+        read_selectors(list.get(), len_max, limits, &mut selectors)?;
+    }
+    if selectors.is_empty() {
+        let why = "it has no topic; add `topic` or a non-empty `topics`";
+        return Err(bad_command(why.into()));
+    }
+    Ok(selectors)
 }
 
 /// Adds the selectors in a JSON list to `selectors`.

@@ -2,6 +2,7 @@
 
 mod commands;
 mod events;
+mod fields;
 mod lists;
 mod publications;
 pub(super) mod requests;

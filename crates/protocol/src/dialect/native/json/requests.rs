@@ -12,8 +12,8 @@ use model::{
 };
 
 use super::super::wire::{WireCommand, WireEvent, WireFrom};
-use super::commands::{bad_command, payload_of, selectors_of, set_payload, topic_of, wire_command};
-use super::lists::LenMax;
+use super::fields::{bad_command, payload_of, set_payload, topic_of, wire_command};
+use super::lists::{LenMax, selectors_of};
 
 /// How many requests a session has open at a time if it does not say.
 const USUAL_CONCURRENCY: u64 = 64;
