@@ -73,6 +73,11 @@ pub enum Step {
     Tick,
     /// The store begins another epoch.
     Epoch,
+    /// Nobody reads the last selector, which is a name, while another topic comes, perhaps in its place; then one reads it again.
+    Replace {
+        topic: usize,
+        count: usize,
+    },
 }
 
 /// How often each kind of step comes.
@@ -93,6 +98,7 @@ pub struct Weights {
     pub turns: u8,
     pub stop: u8,
     pub epoch: u8,
+    pub replace: u8,
 }
 
 const USUAL: Weights = Weights {
@@ -111,6 +117,7 @@ const USUAL: Weights = Weights {
     turns: 0,
     stop: 0,
     epoch: 0,
+    replace: 0,
 };
 
 /// A node, its readers at the start, and what may happen to them.
@@ -151,7 +158,8 @@ impl Setting {
         let choices = &mut Choices::of(word);
         let Weights { open, close, subscribe, unsubscribe, publish, burst, turn, room, .. } =
             self.weights;
-        let Weights { change, come_back, pages, tick, turns, stop, epoch, .. } = self.weights;
+        let Weights { change, come_back, pages, tick, turns, stop, epoch, replace, .. } =
+            self.weights;
         let (topics, selectors) = (self.topics.len(), self.selectors.len());
         let weights = [
             publish,
@@ -169,6 +177,7 @@ impl Setting {
             turns,
             stop,
             epoch,
+            replace,
         ];
         match choices.weighted(&weights) {
             0 => Step::Publish { topic: choices.below(topics), bytes: choices.below(60) },
@@ -211,7 +220,8 @@ impl Setting {
             },
             12 => Step::Turns,
             13 => Step::Stop { reader: choices.below(8) },
-            _ => Step::Epoch,
+            14 => Step::Epoch,
+            _ => Step::Replace { topic: choices.below(topics), count: 1 + choices.below(3) },
         }
     }
 
@@ -297,6 +307,7 @@ fn run_step(node: &mut Node, setting: &Setting, step: &Step) {
                 node.turn(shard, setting.budget_max);
             }
         }
+        Step::Replace { topic, count } => replace(node, setting, &setting.topics[*topic], *count),
         Step::Room { reader, bytes } => node.give_room(reader % count, *bytes),
         Step::Stop { reader } => node.take_room(reader % count, 0),
     }
@@ -308,6 +319,26 @@ fn unsubscribe(node: &mut Node, reader: usize, which: usize) {
     let Some(count) = known.selectors.len().checked_sub(1) else { return };
     let selector = known.selectors[which % (count + 1)].as_str().to_owned();
     node.unsubscribe(reader, &selector);
+}
+
+/// Has a topic come, perhaps in the place of one that is read by name and that nobody reads any more for a while.
+fn replace(node: &mut Node, setting: &Setting, topic: &str, count: usize) {
+    let name = setting.selectors.last().expect("some").clone();
+    let turns = |node: &mut Node| {
+        for shard in (0..setting.shards).cycle().take(2 * setting.shards) {
+            node.turn(shard, setting.budget_max);
+        }
+    };
+    let reads = |node: &Node, reader: &usize| {
+        let known = node.readers[*reader].as_ref();
+        known.is_some_and(|known| known.selectors.iter().any(|it| it.as_str() == name))
+    };
+    let readers: Vec<usize> = (0..node.readers.len()).filter(|it| reads(node, it)).collect();
+    readers.iter().for_each(|reader| node.unsubscribe(*reader, &name));
+    turns(node);
+    (0..count).for_each(|_| publish(node, topic, 0));
+    turns(node);
+    readers.first().into_iter().for_each(|reader| node.subscribe(*reader, &[&name], Start::Now));
 }
 
 /// Publishes a text that no other publication has.
@@ -567,9 +598,9 @@ pub fn mixed_subscriptions() -> Setting {
         selectors: texts(&["a/0", "a/1", "b/0", "a/+", "b/+", "#"]),
         begin: vec![Vec::new(); 4],
         shard: Some(1),
-        published_before: 2,
+        published_before: 4,
         room: 2_000,
-        weights: Weights { subscribe: 10, change: 4, turn: 8, publish: 8, ..USUAL },
+        weights: Weights { subscribe: 20, change: 6, turn: 16, turns: 6, publish: 5, ..USUAL },
         ..roomy(2)
     }
 }
@@ -601,6 +632,7 @@ fn joining() -> Setting {
             turns: 5,
             stop: 3,
             epoch: 0,
+            replace: 0,
         },
         ..roomy(1)
     }
@@ -608,8 +640,9 @@ fn joining() -> Setting {
 
 /// They step in while batches are under way to others that read all three.
 pub fn joining_members() -> Setting {
-    let begin = vec![vec![2, 3], vec![2, 3], vec![5], vec![5], vec![5]];
-    let weights = Weights { turns: 0, stop: 1, burst: 0, ..joining().weights };
+    // Each that joins does so once.
+    let begin = [vec![vec![2, 3]; 6], vec![vec![5]; 6]].concat();
+    let weights = Weights { turns: 0, stop: 1, burst: 0, subscribe: 4, ..joining().weights };
     Setting { begin, weights, budget_max: 2, ..joining() }
 }
 
@@ -621,7 +654,15 @@ pub fn joining_new_topics() -> Setting {
         topics: often.into_iter().chain(new).collect(),
         shards: 2,
         shard: Some(1),
-        weights: Weights { burst: 6, room: 3, unsubscribe: 3, come_back: 3, ..joining().weights },
+        begin: [vec![vec![2, 3]; 5], vec![vec![4]]].concat(),
+        weights: Weights {
+            burst: 5,
+            room: 2,
+            unsubscribe: 1,
+            come_back: 1,
+            replace: 5,
+            ..joining().weights
+        },
         ..joining()
     }
 }
@@ -632,6 +673,7 @@ pub fn joining_after_losses() -> Setting {
         shards: 2,
         shard: Some(1),
         mail: 1,
+        begin: [vec![vec![2, 3]; 5], vec![vec![4]]].concat(),
         may_have_gaps: true,
         policy: TopicPolicy {
             history_count: 2,
