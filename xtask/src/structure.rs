@@ -15,7 +15,7 @@ const FIELDS_MAX: usize = 20;
 const CIRCLES: [(&str, usize); 4] =
     [("backbone", 4), ("client", 4), ("server", 26), ("tidegate", 4)];
 /// Structs that are wider, and how many fields they have.
-const WIDE: [(&str, usize); 3] = [("hub::Hub", 39), ("server::Shard", 50), ("sim::SimPeer", 21)];
+const WIDE: [(&str, usize); 2] = [("server::Shard", 50), ("sim::SimPeer", 21)];
 /// Settings, records of the wire, counters.
 const TABLES: [&str; 1] = ["hub::Counters"];
 

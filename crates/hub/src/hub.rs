@@ -1,37 +1,33 @@
 //! The hub itself: its parts, its sessions, and what an operator may ask it.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use model::{
-    Conflation, Event, HashMap, HashSet, Limits, Moment, PolicyRule, Position, Publication, Rates,
-    Refusal, Selector, Sequence, SubscribeOptions, SubscribedTopic, TopicName, TopicPolicy,
+    Conflation, Event, Limits, Moment, PolicyRule, Position, Publication, Rates, Refusal, Selector,
+    Sequence, SubscribeOptions, SubscribedTopic, TopicName, TopicPolicy,
 };
 
 use crate::audiences::audience::AudienceTable;
-use crate::audiences::delta::Bases;
-use crate::audiences::joining::{Attaching, Joins};
+use crate::audiences::joining::Joining;
 use crate::audiences::options::OptionsTable;
 use crate::between_shards::epochs::Renewal;
-use crate::between_shards::followers::{Introducing, Lapped};
-use crate::between_shards::following::Interest;
+use crate::between_shards::followers::Followers;
+use crate::between_shards::following::Following;
 use crate::between_shards::mail::HubMail;
 use crate::counters::Counters;
 use crate::operations::PendingOperations;
+use crate::outbox::Outbox;
 use crate::sending::encoder::{Encoder, EncodingIndex, Outlet, Progress, Record, Sent};
 use crate::sending::schedule::Flush;
 use crate::sending::timers::Timers;
 use crate::sessions::awaited::Ahead;
-use crate::sessions::fetched::PageWanted;
 use crate::sessions::session::{Membership, Session, SessionTable};
 use crate::sessions::throttle::Throttle;
 use crate::tables::connections::ConnectionId;
 use crate::tables::index::{AudienceIndex, SessionIndex, ShardIndex, TopicIndex, home_shard};
 use crate::topics::delivery::{RecentDeliveries, What};
 use crate::topics::history::History;
-use crate::topics::name_walk::Walk;
-use crate::topics::selector_tree::SelectorTree;
 use crate::topics::topic::{EpochIndex, PolicyIndex, Topic, TopicTable};
 
 /// What a hub is told at its start.
@@ -69,63 +65,30 @@ pub struct Listing {
 /// Who gets what, and when, on one shard.
 pub struct Hub<E: Encoder> {
     pub(crate) settings: HubOptions,
-    /// Whether any topic conflates also for readers in step.
-    pub(crate) conflates_always: bool,
-    /// What subscriptions ask for beside topics.
-    pub(crate) options: OptionsTable<E::Filter>,
     pub(crate) encoder: E,
     pub(crate) topics: TopicTable,
-    pub(crate) audiences: AudienceTable,
-    pub(crate) sessions: SessionTable,
     pub(crate) deliveries: RecentDeliveries,
-    /// Memberships that are not in step: as long as there are any, recent deliveries are needed.
-    pub(crate) behind: usize,
-    /// Audiences of this shard by their patterns.
-    pub(crate) patterns: SelectorTree<AudienceIndex>,
-    /// What this shard asked other shards to tell of.
-    pub(crate) interests: HashMap<Selector, Interest>,
-    /// What other shards asked this one to tell of.
-    pub(crate) remote_interests: SelectorTree<ShardIndex>,
-    /// Sessions that wait for their audience's topics.
-    pub(crate) joins: HashMap<AudienceIndex, Joins>,
-    /// Audiences that do not read all topics yet that their patterns select.
-    pub(crate) attaching: HashMap<AudienceIndex, Attaching>,
-    /// Audiences that are closed and stand among the readers of topics still.
-    pub(crate) detaching: HashMap<AudienceIndex, Walk>,
-    /// Other shards that are being told of the topics at home here that a pattern of theirs selects.
-    pub(crate) introducing: HashMap<(ShardIndex, Selector), Introducing>,
+    /// What this shard follows on others.
+    pub(crate) following: Following,
+    /// What others follow here.
+    pub(crate) followers: Followers,
+    pub(crate) renewal: Renewal,
+    pub(crate) audiences: AudienceTable,
+    /// What subscriptions ask for beside topics.
+    pub(crate) options: OptionsTable<E::Filter>,
+    /// Who is on the way into an audience.
+    pub(crate) joining: Joining,
+    pub(crate) sessions: SessionTable,
+    /// Sessions that wait for this shard to have what they have.
+    pub(crate) ahead: Ahead,
+    /// What takes more than one turn.
     pub(crate) operations: PendingOperations,
-    /// Shards that asked for topics at home here before those were live.
-    pub(crate) askers: HashMap<TopicIndex, Vec<(ShardIndex, u64)>>,
-    pub(crate) lapped: Vec<Lapped>,
-    /// How many `Follow` and `FollowSelector` were sent.
-    pub(crate) follows: u64,
-    /// The number of the newest of them that was heard of each other shard.
-    pub(crate) heard: Vec<u64>,
     pub(crate) flush: Flush,
-    /// What audiences with deltas were told last.
-    pub(crate) bases: HashMap<AudienceIndex, Bases>,
     pub(crate) timers: Timers,
-    /// Sessions that take nothing now: their connections are full, or they were sent all they may be.
-    pub(crate) stalled: HashSet<SessionIndex>,
+    /// What the caller is to take.
+    pub(crate) outbox: Outbox,
     /// When the last turn was.
     pub(crate) now: Moment,
-    pub(crate) mail: VecDeque<(ShardIndex, HubMail)>,
-    pub(crate) asks: VecDeque<TopicName>,
-    pub(crate) ahead: Ahead,
-    /// Topics to be taken, at the end of a flush, from sessions that lag too far behind.
-    pub(crate) taken_away: Vec<(SessionIndex, TopicIndex)>,
-    pub(crate) closing: VecDeque<(SessionIndex, Refusal)>,
-    /// How often a topic had another reader, or one less.
-    pub(crate) readers_changed: u64,
-    /// Connections of sessions that were granted a subscription since somebody asked.
-    pub(crate) granted: VecDeque<ConnectionId>,
-    pub(crate) pages: VecDeque<PageWanted>,
-    /// How many pages were asked for.
-    pub(crate) pages_asked: u64,
-    pub(crate) renewal: Renewal,
-    /// The topic at which shedding histories goes on, while a round of that is under way.
-    pub(crate) shedding: Option<u32>,
     pub(crate) counters: Counters,
     pub(crate) work: Cell<u64>,
 }
@@ -137,47 +100,26 @@ impl<E: Encoder> Hub<E> {
         let steps_per_turn = limits.attached_per_turn.max(1);
         let deliveries =
             RecentDeliveries::new(limits.recent_deliveries_max, limits.recent_deliveries_bytes_max);
+        let conflates = |rule: &PolicyRule| rule.policy.conflation() == Conflation::Always;
+        let conflates_always = options.policies.iter().any(conflates);
         Self {
-            deliveries,
-            behind: 0,
-            conflates_always: options
-                .policies
-                .iter()
-                .any(|rule| rule.policy.conflation() == Conflation::Always),
-            options: OptionsTable::default(),
             settings: options,
             encoder,
             topics: TopicTable::default(),
-            audiences: AudienceTable::default(),
-            sessions: SessionTable::default(),
-            patterns: SelectorTree::default(),
-            interests: HashMap::default(),
-            remote_interests: SelectorTree::default(),
-            joins: HashMap::default(),
-            attaching: HashMap::default(),
-            detaching: HashMap::default(),
-            introducing: HashMap::default(),
-            operations: PendingOperations::new(steps_per_turn),
-            askers: HashMap::default(),
-            lapped: Vec::new(),
-            follows: 0,
-            heard: Vec::new(),
-            flush: Flush::default(),
-            bases: HashMap::default(),
-            timers: Timers::default(),
-            stalled: HashSet::default(),
-            now: Moment { elapsed: Duration::ZERO, unix_ms: 0 },
-            mail: VecDeque::new(),
-            asks: VecDeque::new(),
-            ahead: Ahead::default(),
-            taken_away: Vec::new(),
+            deliveries,
+            following: Following::default(),
+            followers: Followers::default(),
             renewal: Renewal::default(),
-            shedding: None,
-            closing: VecDeque::new(),
-            readers_changed: 0,
-            granted: VecDeque::new(),
-            pages: VecDeque::new(),
-            pages_asked: 0,
+            audiences: AudienceTable::default(),
+            options: OptionsTable::default(),
+            joining: Joining::default(),
+            sessions: SessionTable::default(),
+            ahead: Ahead::default(),
+            operations: PendingOperations::new(steps_per_turn),
+            flush: Flush { conflates_always, ..Flush::default() },
+            timers: Timers::default(),
+            outbox: Outbox::default(),
+            now: Moment { elapsed: Duration::ZERO, unix_ms: 0 },
             counters: Counters::default(),
             work: Cell::new(0),
         }
@@ -220,7 +162,7 @@ impl<E: Encoder> Hub<E> {
         let known = self.sessions.at_mut(session);
         if !known.is_blocked {
             // It may have been resting.
-            self.stalled.remove(&session);
+            self.flush.stalled.remove(&session);
             self.flush.queue(session, known);
         }
     }
@@ -265,7 +207,7 @@ impl<E: Encoder> Hub<E> {
     pub fn close_session(&mut self, session: SessionIndex) {
         self.end_reading(session);
         self.sessions.remove(session);
-        self.stalled.remove(&session);
+        self.flush.stalled.remove(&session);
     }
 
     /// Tells a session something, in order with everything it was told before.
@@ -331,7 +273,7 @@ impl<E: Encoder> Hub<E> {
         if known.is_blocked {
             known.is_blocked = false;
             if !known.rests {
-                self.stalled.remove(&session);
+                self.flush.stalled.remove(&session);
             }
             if known.has_something_to_do() {
                 self.flush.queue(session, known);
@@ -342,7 +284,7 @@ impl<E: Encoder> Hub<E> {
     /// The connection of the next session that must be closed, and why.
     pub fn poll_closing(&mut self) -> Option<(ConnectionId, Refusal)> {
         loop {
-            let (session, refusal) = self.closing.pop_front()?;
+            let (session, refusal) = self.outbox.closing.pop_front()?;
             if let Some(known) = self.sessions.get(session) {
                 return Some((known.link, refusal));
             }
@@ -351,12 +293,12 @@ impl<E: Encoder> Hub<E> {
 
     /// The connection of the next session that was granted what it subscribed to: it may wait for topics no more.
     pub fn poll_granted(&mut self) -> Option<ConnectionId> {
-        self.granted.pop_front()
+        self.outbox.granted.pop_front()
     }
 
     /// How many sessions take nothing now.
     pub fn stalled_count(&self) -> usize {
-        self.stalled.len()
+        self.flush.stalled.len()
     }
 
     /// How many sessions are open.
@@ -366,25 +308,25 @@ impl<E: Encoder> Hub<E> {
 
     /// The next topic of which the backbone must be asked to tell.
     pub fn poll_ask(&mut self) -> Option<TopicName> {
-        self.asks.pop_front()
+        self.outbox.asks.pop_front()
     }
 
     /// Has a message go to another shard, in order with what went there before.
     pub(crate) fn post(&mut self, to: ShardIndex, mail: HubMail) {
-        self.mail.push_back((to, mail));
+        self.outbox.mail.push_back((to, mail));
         self.note_mail(1);
     }
 
     /// Notes that messages for other shards were added. Each is a step at least: there are never more than what a turn may do.
     pub(crate) fn note_mail(&mut self, count: usize) {
         self.note_work(count);
-        self.counters.mail_peak = self.counters.mail_peak.max(self.mail.len() as u64);
+        self.counters.mail_peak = self.counters.mail_peak.max(self.outbox.mail.len() as u64);
     }
 
     /// The next message for another shard. The owner takes all of them in each turn: those for which there is no room it keeps in
     /// order, up to a limit of its own, or says so ([`Hub::handle_mail_refused`]).
     pub fn poll_mail(&mut self) -> Option<(ShardIndex, HubMail)> {
-        self.mail.pop_front()
+        self.outbox.mail.pop_front()
     }
 
     /// The newest publication of a topic at its home, if its policy retains it.
@@ -487,9 +429,9 @@ impl<E: Encoder> Hub<E> {
             topics: self.topics.len() as u64,
             history_bytes: self.topics.history_bytes(),
             recent_bytes: self.deliveries.bytes() as u64,
-            stalled_sessions: self.stalled.len() as u64,
+            stalled_sessions: self.flush.stalled.len() as u64,
             operations_pending: self.operations.len() as u64,
-            mail: self.mail.len() as u64,
+            mail: self.outbox.mail.len() as u64,
             ..self.counters
         }
     }

@@ -15,7 +15,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn attach(&mut self, audience: AudienceIndex, patterns: &[&Selector]) {
         if !patterns.is_empty() {
             let attaching = Attaching { walk: Walk::of(patterns), is_awaited: false };
-            self.attaching.insert(audience, attaching);
+            self.joining.attaching.insert(audience, attaching);
             self.begin_operation(Operation::Attach(audience));
         }
     }
@@ -23,12 +23,12 @@ impl<E: Encoder> Hub<E> {
     /// Answers whether the audience is done, or gone.
     #[must_use = "it may not be done"]
     pub(crate) fn go_on_attaching(&mut self, audience: AudienceIndex, steps: &mut usize) -> bool {
-        let Some(mut attaching) = self.attaching.remove(&audience) else { return true };
+        let Some(mut attaching) = self.joining.attaching.remove(&audience) else { return true };
         let mut found = Vec::new();
         let is_done = self.find_next(&mut attaching.walk, steps, &mut found);
         for topic in found {
             self.topics.at_mut(topic).add_reader(audience);
-            self.readers_changed += 1;
+            self.topics.readers_changed += 1;
         }
         match (is_done, attaching.is_awaited) {
             (true, true) => self.answer_awaited(audience),
@@ -36,7 +36,7 @@ impl<E: Encoder> Hub<E> {
             (false, is_awaited) => {
                 self.audiences.at_mut(audience).waiting += u32::from(!is_awaited);
                 attaching.is_awaited = true;
-                self.attaching.insert(audience, attaching);
+                self.joining.attaching.insert(audience, attaching);
             }
         }
         is_done
@@ -54,7 +54,7 @@ impl<E: Encoder> Hub<E> {
         if patterns.is_empty() {
             self.audiences.remove(audience);
         } else {
-            self.detaching.insert(audience, Walk::of(&patterns));
+            self.joining.detaching.insert(audience, Walk::of(&patterns));
             self.begin_operation(Operation::Detach(audience));
         }
     }
@@ -62,23 +62,23 @@ impl<E: Encoder> Hub<E> {
     /// Answers whether the audience is done.
     #[must_use = "it may not be done"]
     pub(crate) fn go_on_detaching(&mut self, audience: AudienceIndex, steps: &mut usize) -> bool {
-        let Some(mut walk) = self.detaching.remove(&audience) else { return true };
+        let Some(mut walk) = self.joining.detaching.remove(&audience) else { return true };
         let mut found = Vec::new();
         let is_done = self.find_next(&mut walk, steps, &mut found);
         found.into_iter().for_each(|topic| self.detach_from(topic, audience));
         match is_done {
             true => self.audiences.remove(audience),
-            false => drop(self.detaching.insert(audience, walk)),
+            false => drop(self.joining.detaching.insert(audience, walk)),
         }
         is_done
     }
 
     fn detach_from(&mut self, index: TopicIndex, audience: AudienceIndex) {
-        let topic = self.topics.at_mut(index);
-        if !topic.remove_reader(audience) {
+        if !self.topics.at_mut(index).remove_reader(audience) {
             return;
         }
-        self.readers_changed += 1;
+        self.topics.readers_changed += 1;
+        let topic = self.topics.at(index);
         if topic.readers.is_empty() && topic.is_revealed() {
             // An audience that is being attached may be yet to come to it.
             self.attach_patterns(index);

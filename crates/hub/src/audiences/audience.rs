@@ -7,9 +7,10 @@
 use std::hash::{BuildHasher, Hash};
 
 use hashbrown::HashTable;
-use model::{RandomState, Selector};
+use model::{HashMap, RandomState, Selector};
 use smallvec::SmallVec;
 
+use crate::audiences::delta::Bases;
 use crate::audiences::job::WorkIndex;
 use crate::audiences::options::OptionsIndex;
 use crate::tables::index::{AudienceIndex, Member, Slots};
@@ -55,6 +56,10 @@ pub(crate) struct AudienceTable {
     slots: Slots<Audience>,
     by_key: HashTable<u32>,
     hasher: RandomState,
+    /// Memberships that are not in step: as long as there are any, recent deliveries are needed.
+    pub behind: usize,
+    /// What audiences with deltas were told last.
+    pub bases: HashMap<AudienceIndex, Bases>,
 }
 
 impl AudienceTable {

@@ -2,7 +2,6 @@
 //! a delta, replaced by a newer one in the same batch, or not accepted by the filter.
 
 use model::HashSet;
-
 use model::planted::{Fault, is_planted};
 use model::{Conflation, DeltaKind, Publication};
 
@@ -62,7 +61,7 @@ impl<E: Encoder> Hub<E> {
         let in_pieces = self.encoder.fragments(self.encoding_of(audience));
         let base_bytes_max = if in_pieces { limits.fragment_bytes } else { usize::MAX };
         let base_bytes_max = limits.delta_bytes_max.min(base_bytes_max);
-        let bases = self.bases.entry(audience).or_default();
+        let bases = self.audiences.bases.entry(audience).or_default();
         let mut oldest_base = u64::MAX;
         for (at, &number) in cut.iter().enumerate() {
             let Some(delivery) = self.deliveries.get(number) else { continue };

@@ -23,7 +23,9 @@ use crate::topics::topic::Topic;
 impl<E: Encoder> Hub<E> {
     /// Lets those in who waited for an audience's topics.
     pub(crate) fn complete_joins(&mut self, audience: AudienceIndex) {
-        for (session, join) in self.joins.remove(&audience).unwrap_or_default().into_waiting() {
+        for (session, join) in
+            self.joining.joins.remove(&audience).unwrap_or_default().into_waiting()
+        {
             self.complete_join(audience, session, join);
         }
     }
@@ -50,7 +52,7 @@ impl<E: Encoder> Hub<E> {
         session: SessionIndex,
         steps: &mut usize,
     ) -> bool {
-        let joins = self.joins.get_mut(&audience);
+        let joins = self.joining.joins.get_mut(&audience);
         let join = joins.and_then(|joins| joins.remove(session));
         join.is_none_or(|join| self.grant(audience, session, join, steps))
     }
@@ -78,7 +80,7 @@ impl<E: Encoder> Hub<E> {
             }
             if !is_done {
                 join.grant = Some(grant);
-                self.joins.entry(audience).or_default().insert(session, join);
+                self.joining.joins.entry(audience).or_default().insert(session, join);
                 return false;
             }
             let wish = join.wishes.pop_front().expect("there is one");
@@ -86,13 +88,13 @@ impl<E: Encoder> Hub<E> {
             // Also if the session leaves before the rest is granted.
             join.cursor = Some(cursor);
         }
-        if self.joins.get(&audience).is_some_and(|joins| joins.is_empty()) {
-            self.joins.remove(&audience);
+        if self.joining.joins.get(&audience).is_some_and(|joins| joins.is_empty()) {
+            self.joining.joins.remove(&audience);
         }
         let known = self.sessions.at_mut(session);
         let at = known.position_of(audience).expect("a member knows its audience");
         known.memberships[at] = Membership::behind(audience, cursor);
-        self.granted.push_back(known.link);
+        self.outbox.granted.push_back(known.link);
         self.flush.queue(session, known);
         true
     }

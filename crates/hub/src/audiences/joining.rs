@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use model::{CommandId, HashSet, Position, Selector, Sequence, Start, SubscribedTopic, TopicName};
+use model::{
+    CommandId, HashMap, HashSet, Position, Selector, Sequence, Start, SubscribedTopic, TopicName,
+};
 
 use crate::sessions::replay::{AheadIn, InOrder};
 use crate::sessions::replay_queue::{ReplayTopic, Todo};
@@ -152,4 +154,15 @@ pub(crate) struct Attaching {
     pub(crate) walk: Walk,
     /// Whether the audience waits for the rest.
     pub(crate) is_awaited: bool,
+}
+
+/// Who is on the way into audiences, and which audiences are being let read their topics or taken out of them.
+#[derive(Debug, Default)]
+pub(crate) struct Joining {
+    /// Sessions that wait for their audience's topics.
+    pub joins: HashMap<AudienceIndex, Joins>,
+    /// Audiences that do not read all topics yet that their patterns select.
+    pub attaching: HashMap<AudienceIndex, Attaching>,
+    /// Audiences that are closed and stand among the readers of topics still.
+    pub detaching: HashMap<AudienceIndex, Walk>,
 }

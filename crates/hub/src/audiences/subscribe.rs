@@ -264,7 +264,7 @@ impl<E: Encoder> Hub<E> {
         if let Some(slot) = membership.slot() {
             return Some(self.place_in_step(audience, slot));
         }
-        let waiting = self.joins.get(&audience).and_then(|joins| joins.get(session));
+        let waiting = self.joining.joins.get(&audience).and_then(|joins| joins.get(session));
         waiting.map_or(membership.cursor(), |join| join.cursor)
     }
 
@@ -385,7 +385,7 @@ impl<E: Encoder> Hub<E> {
         if let Some(slot) = membership.slot() {
             luggage.cursor = Some(self.place_in_step(audience, slot));
         }
-        let joins = self.joins.get_mut(&audience);
+        let joins = self.joining.joins.get_mut(&audience);
         if let Some(join) = joins.and_then(|joins| joins.remove(session)) {
             // What was granted of a wish is granted anew where it goes.
             (luggage.cursor, luggage.wishes) = (join.cursor, join.wishes);
@@ -422,13 +422,13 @@ impl<E: Encoder> Hub<E> {
         let known = self.sessions.at_mut(session);
         let at = known.position_of(audience).expect("a member knows its audience");
         known.memberships.remove(at);
-        self.behind -= 1;
+        self.audiences.behind -= 1;
         if let Some(replay) = &mut self.sessions.at_mut(session).replay {
             replay.rewinding.retain(|rewinding| rewinding.audience != audience);
         }
         self.counters.subscriptions -= 1;
         self.audiences.at_mut(audience).population -= 1;
-        let joins = self.joins.get_mut(&audience);
+        let joins = self.joining.joins.get_mut(&audience);
         if let Some(join) = joins.and_then(|joins| joins.remove(session)) {
             self.release(join.left);
         }
@@ -460,10 +460,10 @@ impl<E: Encoder> Hub<E> {
         known.population += 1;
         let is_waiting = known.waiting > 0;
         self.sessions.at_mut(session).add_membership(Membership::waiting(audience));
-        self.behind += 1;
+        self.audiences.behind += 1;
         let join = PendingJoin { cursor, wishes, left, since: None, grant: None };
         if is_waiting {
-            self.joins.entry(audience).or_default().insert(session, join);
+            self.joining.joins.entry(audience).or_default().insert(session, join);
         } else {
             self.complete_join(audience, session, join);
         }

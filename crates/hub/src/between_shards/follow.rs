@@ -40,10 +40,9 @@ impl<E: Encoder> Hub<E> {
         if is_new {
             self.ask_for(index);
         }
-        let topic = self.topics.at_mut(index);
-        topic.add_reader(audience);
-        self.readers_changed += 1;
-        if !topic.is_live {
+        self.topics.at_mut(index).add_reader(audience);
+        self.topics.readers_changed += 1;
+        if !self.topics.at(index).is_live {
             self.audiences.at_mut(audience).waiting += 1;
         }
     }
@@ -53,31 +52,30 @@ impl<E: Encoder> Hub<E> {
         let name = self.topics.at(index).name.clone();
         let home = self.home_of(&name);
         if home == self.settings.shard {
-            self.asks.push_back(name);
+            self.outbox.asks.push_back(name);
         } else {
-            self.follows += 1;
-            self.topics.at_mut(index).follow_serial = self.follows;
-            self.post(home, HubMail::Follow { topic: name, serial: self.follows });
+            let serial = self.following.next_serial();
+            self.topics.at_mut(index).follow_serial = serial;
+            self.post(home, HubMail::Follow { topic: name, serial });
         }
     }
 
     fn read_pattern(&mut self, audience: AudienceIndex, selector: &Selector) {
         self.note_work(1);
-        self.patterns.insert(selector, audience);
-        if !self.interests.contains_key(selector) {
+        self.following.patterns.insert(selector, audience);
+        if !self.following.interests.contains_key(selector) {
             let others = self.other_shards();
             let asked: Vec<_> = others.collect();
             let unanswered = asked.len() as u16;
-            self.follows += 1;
-            let serial = self.follows;
+            let serial = self.following.next_serial();
             for shard in asked {
                 let selector = selector.clone();
                 self.post(shard, HubMail::FollowSelector { selector, serial });
             }
             let interest = Interest { serial, unanswered, ..Interest::default() };
-            self.interests.insert(selector.clone(), interest);
+            self.following.interests.insert(selector.clone(), interest);
         }
-        let interest = self.interests.get_mut(selector).expect("was just made");
+        let interest = self.following.interests.get_mut(selector).expect("was just made");
         interest.audiences.insert(audience);
         if interest.unanswered > 0 {
             self.audiences.at_mut(audience).waiting += 1;
@@ -89,24 +87,24 @@ impl<E: Encoder> Hub<E> {
         let Some((key, work)) = self.audiences.close(index) else { return };
         self.note_work(key.selectors.len());
         self.options.release(key.options);
-        self.bases.remove(&index);
+        self.audiences.bases.remove(&index);
         if let Some(work) = work {
             self.flush.drop_work(work);
         }
-        self.joins.remove(&index);
-        self.attaching.remove(&index);
+        self.joining.joins.remove(&index);
+        self.joining.attaching.remove(&index);
         for selector in key.selectors.iter().filter(|selector| selector.has_wildcard()) {
-            self.patterns.remove(selector, index);
+            self.following.patterns.remove(selector, index);
             self.drop_interest(selector, index);
         }
         self.detach(index, &key.selectors);
     }
 
     fn drop_interest(&mut self, selector: &Selector, audience: AudienceIndex) {
-        let Some(interest) = self.interests.get_mut(selector) else { return };
+        let Some(interest) = self.following.interests.get_mut(selector) else { return };
         interest.audiences.remove(audience);
         if interest.audiences.is_empty() {
-            self.interests.remove(selector);
+            self.following.interests.remove(selector);
             for shard in self.other_shards() {
                 self.post(shard, HubMail::UnfollowSelector(selector.clone()));
             }
@@ -127,10 +125,11 @@ impl<E: Encoder> Hub<E> {
             self.topics.remove(index);
             return;
         }
-        let is_asked_for = self.askers.get(&index).is_some_and(|askers| !askers.is_empty());
+        let is_asked_for =
+            self.followers.askers.get(&index).is_some_and(|askers| !askers.is_empty());
         let has_followers = is_asked_for || !topic.followers.is_empty();
         if !topic.is_revealed() && !has_followers {
-            self.askers.remove(&index);
+            self.followers.askers.remove(&index);
             self.topics.remove(index);
         }
     }
@@ -200,9 +199,9 @@ impl<E: Encoder> Hub<E> {
     /// Whether somebody who reads already selects `topic` by a pattern.
     fn is_awaited(&self, topic: &TopicName) -> bool {
         let mut is_awaited = false;
-        self.patterns.visit_matches(topic.as_str(), &mut |audience| {
+        self.following.patterns.visit_matches(topic.as_str(), &mut |audience| {
             is_awaited |= self.audiences.at(audience).waiting == 0
-                || self.joins.get(&audience).is_some_and(Joins::reads_on);
+                || self.joining.joins.get(&audience).is_some_and(Joins::reads_on);
         });
         is_awaited
     }
@@ -222,7 +221,7 @@ impl<E: Encoder> Hub<E> {
     /// when it hears of the pattern.
     fn is_selected_since(&self, topic: &TopicName, heard: u64) -> bool {
         let mut is_selected = false;
-        self.patterns.visit_matches(topic.as_str(), &mut |audience| {
+        self.following.patterns.visit_matches(topic.as_str(), &mut |audience| {
             if is_selected {
                 return;
             }
@@ -231,7 +230,7 @@ impl<E: Encoder> Hub<E> {
             let is_in_force = |it: &Selector| {
                 it.has_wildcard()
                     && it.matches(topic.as_str())
-                    && self.interests.get(it).is_some_and(|interest| interest.serial <= heard)
+                    && self.following.was_heard(it, heard)
             };
             is_selected = is_planted(Fault::StaleStateTaken) || selectors.iter().any(is_in_force);
         });
@@ -254,7 +253,7 @@ impl<E: Encoder> Hub<E> {
         if !is_last {
             return;
         }
-        let Some(interest) = self.interests.get_mut(selector) else { return };
+        let Some(interest) = self.following.interests.get_mut(selector) else { return };
         if interest.unanswered == 0 || interest.serial != serial {
             return;
         }
@@ -292,7 +291,7 @@ impl<E: Encoder> Hub<E> {
     /// Whether patterns of an audience select a topic, so that it is announced to it.
     pub(crate) fn selects_by_pattern(&self, audience: AudienceIndex, topic: &Topic) -> bool {
         self.note_work(1);
-        self.patterns.selects_for(topic.name.as_str(), audience)
+        self.following.patterns.selects_for(topic.name.as_str(), audience)
     }
 
     /// Lets the audiences whose patterns select a topic read it; answers all of them, and whether they are new to it.
@@ -302,7 +301,9 @@ impl<E: Encoder> Hub<E> {
     ) -> SmallVec<[(AudienceIndex, bool); 4]> {
         let mut selected: SmallVec<[AudienceIndex; 4]> = SmallVec::new();
         let name = self.topics.at(index).name.clone();
-        self.patterns.visit_matches(name.as_str(), &mut |audience| selected.push(audience));
+        self.following
+            .patterns
+            .visit_matches(name.as_str(), &mut |audience| selected.push(audience));
         self.note_work(selected.len());
         // Several patterns of one may select it.
         selected.sort_unstable();
@@ -310,7 +311,7 @@ impl<E: Encoder> Hub<E> {
         let topic = self.topics.at_mut(index);
         let added: SmallVec<[(AudienceIndex, bool); 4]> =
             selected.into_iter().map(|audience| (audience, topic.add_reader(audience))).collect();
-        self.readers_changed += u64::from(added.iter().any(|(_, is_new)| *is_new));
+        self.topics.readers_changed += u64::from(added.iter().any(|(_, is_new)| *is_new));
         added
     }
 

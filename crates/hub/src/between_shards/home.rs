@@ -5,9 +5,8 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use model::{Moment, Position, Publication, Selector, Sequence, TopicName};
-use smallvec::SmallVec;
 
-use crate::between_shards::followers::{Introducing, Lapped};
+use crate::between_shards::followers::Introducing;
 use crate::between_shards::mail::{HubMail, ToldFor, TopicNumber, TopicState};
 use crate::hub::Hub;
 use crate::operations::Operation;
@@ -79,42 +78,32 @@ impl<E: Encoder> Hub<E> {
         (topic.epoch, topic.number, topic.head) = (epoch, number, head);
         topic.home_generation = index.0.generation().get();
         self.go_live(index);
-        for (shard, serial) in self.askers.remove(&index).unwrap_or_default() {
+        for (shard, serial) in self.followers.askers.remove(&index).unwrap_or_default() {
             self.add_follower(index, shard, ToldFor::Wish(serial));
         }
     }
 
     /// Lets shards with a pattern that selects a new topic follow it.
     fn tell_interested(&mut self, index: TopicIndex) {
-        let mut shards: SmallVec<[ShardIndex; 8]> = SmallVec::new();
-        let name = self.topics.at(index).name.clone();
-        self.remote_interests.visit_matches(name.as_str(), &mut |shard| {
-            if !shards.contains(&shard) {
-                shards.push(shard);
-            }
-        });
+        let shards = self.followers.interested_in(&self.topics.at(index).name);
         for shard in shards {
             if !self.has_follower(index, shard) {
-                self.add_follower(index, shard, self.told_for_pattern(shard));
+                self.add_follower(index, shard, self.followers.told_for_pattern(shard));
             }
         }
     }
 
     fn is_interested(&self, shard: ShardIndex, name: &TopicName) -> bool {
-        let mut is_interested = false;
-        self.remote_interests.visit_matches(name.as_str(), &mut |other| {
-            is_interested |= other == shard;
-        });
-        is_interested
+        self.followers.interested_in(name).contains(&shard)
     }
 
     fn tell_followers(&mut self, index: TopicIndex, publication: &Publication) {
-        let (topic, before) = (self.topics.at(index), self.mail.len());
+        let (topic, before) = (self.topics.at(index), self.outbox.mail.len());
         for follower in topic.followers.iter().filter(|follower| !follower.is_lapped) {
             let (number, publication) = (topic.home_number(), publication.clone());
-            self.mail.push_back((follower.shard, HubMail::Deliver { number, publication }));
+            self.outbox.mail.push_back((follower.shard, HubMail::Deliver { number, publication }));
         }
-        self.note_mail(self.mail.len() - before);
+        self.note_mail(self.outbox.mail.len() - before);
     }
 
     /// Hears another shard's hub.
@@ -144,21 +133,8 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    fn note_heard(&mut self, from: ShardIndex, serial: u64) {
-        let place = usize::from(from.0);
-        if self.heard.len() <= place {
-            self.heard.resize(place + 1, 0);
-        }
-        self.heard[place] = serial;
-    }
-
-    /// What another shard is told of because its patterns select it, as far as this one has heard of them.
-    fn told_for_pattern(&self, to: ShardIndex) -> ToldFor {
-        ToldFor::Pattern { heard: self.heard.get(usize::from(to.0)).copied().unwrap_or(0) }
-    }
-
     fn handle_follow(&mut self, from: ShardIndex, name: &TopicName, serial: u64) {
-        self.note_heard(from, serial);
+        self.followers.note_heard(from, serial);
         let is_new = self.topics.find(name.as_str()).is_none();
         let index = self.find_or_make_topic(name);
         if is_new {
@@ -171,7 +147,7 @@ impl<E: Encoder> Hub<E> {
         } else if self.topics.at(index).is_live {
             self.add_follower(index, from, ToldFor::Wish(serial));
         } else {
-            self.askers.entry(index).or_default().push((from, serial));
+            self.followers.askers.entry(index).or_default().push((from, serial));
         }
     }
 
@@ -180,27 +156,27 @@ impl<E: Encoder> Hub<E> {
         if self.topics.at(index).is_revealed() && self.is_interested(from, name) {
             // It wrote before it heard that one of its patterns selects the topic, and may have
             // thrown away what it was told of it since.
-            self.add_follower(index, from, self.told_for_pattern(from));
+            self.add_follower(index, from, self.followers.told_for_pattern(from));
             return;
         }
         self.drop_follower(index, from);
-        if let Some(askers) = self.askers.get_mut(&index) {
+        if let Some(askers) = self.followers.askers.get_mut(&index) {
             askers.retain(|(asker, _)| *asker != from);
         }
         self.forget_if_unused(index);
     }
 
     fn handle_follow_selector(&mut self, from: ShardIndex, selector: Selector, serial: u64) {
-        self.note_heard(from, serial);
-        self.remote_interests.insert(&selector, from);
+        self.followers.note_heard(from, serial);
+        self.followers.interests.insert(&selector, from);
         let introducing = Introducing { walk: Walk::of(&[&selector]), serial };
-        self.introducing.insert((from, selector.clone()), introducing);
+        self.followers.introducing.insert((from, selector.clone()), introducing);
         self.begin_operation(Operation::Introduce(from, selector));
     }
 
     fn handle_unfollow_selector(&mut self, from: ShardIndex, selector: Selector) {
-        self.remote_interests.remove(&selector, from);
-        self.introducing.remove(&(from, selector));
+        self.followers.interests.remove(&selector, from);
+        self.followers.introducing.remove(&(from, selector));
     }
 
     /// Answers whether the other shard was told of all topics, or wants to hear of no more.
@@ -211,7 +187,7 @@ impl<E: Encoder> Hub<E> {
         steps: &mut usize,
     ) -> bool {
         let key = (to, selector.clone());
-        let Some(mut introducing) = self.introducing.remove(&key) else { return true };
+        let Some(mut introducing) = self.followers.introducing.remove(&key) else { return true };
         let mut found = Vec::new();
         let is_done = self.find_next(&mut introducing.walk, steps, &mut found);
         found.retain(|index| self.is_home_of(&self.topics.at(*index).name));
@@ -220,7 +196,7 @@ impl<E: Encoder> Hub<E> {
             self.tell_selected(to, selector, introducing.serial, Vec::new(), true);
         }
         while let Some(piece) = pieces.next() {
-            let told_for = self.told_for_pattern(to);
+            let told_for = self.followers.told_for_pattern(to);
             let topics = piece.iter().map(|index| self.state_of(*index, told_for)).collect();
             for index in piece {
                 if !self.has_follower(*index, to) {
@@ -231,7 +207,7 @@ impl<E: Encoder> Hub<E> {
             self.tell_selected(to, selector, introducing.serial, topics, is_last);
         }
         if !is_done {
-            self.introducing.insert(key, introducing);
+            self.followers.introducing.insert(key, introducing);
         }
         is_done
     }
@@ -265,7 +241,7 @@ impl<E: Encoder> Hub<E> {
             !is_it
         });
         if was_lapped {
-            self.lapped.retain(|lapped| lapped.topic != index || lapped.shard != shard);
+            self.followers.forget_lapped(shard, index);
         }
     }
 
@@ -299,16 +275,13 @@ impl<E: Encoder> Hub<E> {
         if let Some(follower) = follower.filter(|follower| !follower.is_lapped) {
             follower.is_lapped = true;
             self.counters.lapped_followers += 1;
-            self.lapped.push(Lapped { shard, topic, after: publication.sequence().back(1) });
+            self.followers.lap(shard, topic, publication.sequence().back(1));
         }
     }
 
     /// Hears that a shard's mailbox has room again: it gets what it missed.
     pub fn handle_room(&mut self, shard: ShardIndex) {
-        let (served, kept): (Vec<Lapped>, Vec<Lapped>) =
-            self.lapped.iter().partition(|lapped| lapped.shard == shard);
-        self.lapped = kept;
-        for lapped in served {
+        for lapped in self.followers.take_lapped(shard) {
             let Some(topic) = self.topics.get(lapped.topic) else { continue };
             let publications = self.known_after(lapped.topic, topic, lapped.after);
             let (number, head) = (topic.home_number(), topic.newest_known());
@@ -335,7 +308,7 @@ impl<E: Encoder> Hub<E> {
 
     /// Whether a follower waits for room in its mailbox.
     pub fn has_lapped_followers(&self) -> bool {
-        !self.lapped.is_empty()
+        self.followers.has_lapped()
     }
 
     /// The topic at home here that other shards know by `number`.

@@ -63,7 +63,7 @@ impl<E: Encoder> Hub<E> {
             || !self.flush.active.is_empty()
             || !self.flush.queue.is_empty()
             || !self.flush.dirty.is_empty();
-        if !has_more && self.behind == 0 && self.flush.works.len() == 0 {
+        if !has_more && self.audiences.behind == 0 && self.flush.works.len() == 0 {
             self.deliveries.forget();
         }
         has_more
@@ -317,7 +317,7 @@ impl<E: Encoder> Hub<E> {
         work.is_prepared = true;
         let audience = work.audience;
         let known = self.options.at(self.audiences.at(audience).key.options);
-        if known.is_plain() && !self.conflates_always {
+        if known.is_plain() && !self.flush.conflates_always {
             return;
         }
         let cut = std::mem::take(&mut work.cut);
@@ -514,7 +514,7 @@ impl<E: Encoder> Hub<E> {
         let at = session.position_of(audience).expect("a member knows its audience");
         let Some(slot) = session.memberships[at].slot() else { return };
         session.memberships[at].fall_behind(place);
-        self.behind += 1;
+        self.audiences.behind += 1;
         self.remove_member(audience, slot);
     }
 

@@ -27,7 +27,7 @@ impl<E: Encoder> Hub<E> {
         if !session.is_blocked {
             session.is_blocked = true;
             self.counters.stalls += 1;
-            self.stalled.insert(member);
+            self.flush.stalled.insert(member);
         }
     }
 
@@ -105,7 +105,7 @@ impl<E: Encoder> Hub<E> {
         if let Some(until) = until {
             self.timers.set(until, Timer::Session(index));
             self.counters.rests += 1;
-            self.stalled.insert(index);
+            self.flush.stalled.insert(index);
             self.step_out_everywhere(index);
         }
     }
@@ -120,7 +120,7 @@ impl<E: Encoder> Hub<E> {
         let session = self.sessions.at_mut(index);
         session.rests = false;
         if !session.is_blocked {
-            self.stalled.remove(&index);
+            self.flush.stalled.remove(&index);
         }
         if session.has_something_to_do() {
             self.flush.queue(index, session);

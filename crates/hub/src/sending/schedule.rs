@@ -3,13 +3,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use model::HashSet;
+
 use crate::audiences::delta::MadeDeltas;
 use crate::audiences::job::{Telling, Work, WorkIndex};
 use crate::sending::batch::{MadeRecords, Mark};
 use crate::sending::encoder::Piece;
 use crate::sessions::session::Session;
 use crate::sessions::steps::CatchUpStep;
-use crate::tables::index::{AudienceIndex, SessionIndex, SlotMap};
+use crate::tables::index::{AudienceIndex, SessionIndex, SlotMap, TopicIndex};
 
 /// The state of sending on one shard.
 #[derive(Debug, Default)]
@@ -31,6 +33,12 @@ pub(crate) struct Flush {
     pub scratch: Vec<u8>,
     pub parts: Vec<Part>,
     pub marks: Vec<Mark<CatchUpStep>>,
+    /// Sessions that take nothing now: their connections are full, or they were sent all they may be.
+    pub stalled: HashSet<SessionIndex>,
+    /// Topics to be taken, at the end of a flush, from sessions that lag too far behind.
+    pub taken_away: Vec<(SessionIndex, TopicIndex)>,
+    /// Whether any topic conflates also for readers in step.
+    pub conflates_always: bool,
 }
 
 impl Flush {

@@ -206,8 +206,7 @@ impl<E: Encoder> Hub<E> {
         if let Some((_, sessions)) = question.and_then(|it| self.ahead.asked.get_mut(it)) {
             return sessions.push(waiting);
         }
-        self.follows += 1;
-        let serial = self.follows;
+        let serial = self.following.next_serial();
         let home = self.home_of(&name);
         self.post(home, HubMail::Follow { topic: name, serial });
         self.ahead.questions.insert(topic, serial);

@@ -1,7 +1,6 @@
 //! Who waits for its shard to catch up, and which homes were asked.
 
 use model::HashMap;
-
 use model::Sequence;
 
 use crate::tables::index::{SessionIndex, TopicIndex};

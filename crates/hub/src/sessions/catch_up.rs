@@ -3,10 +3,10 @@
 //! Nothing is changed while the bytes are gathered. Marks tell what each message means for the
 //! session; `settle_catch_up` applies those whose message was begun to be sent.
 
-use model::HashMap;
 use std::borrow::Cow;
 use std::time::Duration;
 
+use model::HashMap;
 use model::planted::{Fault, is_planted};
 use model::{Conflation, Event, Gap, GapReason, Publication, Sequence, SubscribedTopic};
 use smallvec::SmallVec;
@@ -464,7 +464,7 @@ impl<E: Encoder> Hub<E> {
         }
         self.flush.put_buffers(out, marks);
         begun.iter().for_each(|transfer| self.begin_transfer(index, transfer));
-        self.taken_away.extend(taken_away.map(|topic| (index, topic)));
+        self.flush.taken_away.extend(taken_away.map(|topic| (index, topic)));
     }
 
     /// The large publications of which the first piece was begun to be sent.
@@ -542,7 +542,7 @@ impl<E: Encoder> Hub<E> {
             members.push(index.member());
             let slot = members.len() - 1;
             self.sessions.at_mut(index).memberships[at].step_in(slot);
-            self.behind -= 1;
+            self.audiences.behind -= 1;
         }
         let session = self.sessions.at_mut(index);
         if session.is_in_step() {

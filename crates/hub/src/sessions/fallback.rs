@@ -109,14 +109,14 @@ impl<E: Encoder> Hub<E> {
         if !is_lapped && !skips {
             return true;
         }
-        let closing = self.closing.len();
+        let closing = self.outbox.closing.len();
         self.rewind_topic(index, audience, topic, cursor);
         let topics_max = self.settings.limits.replay_topics_max;
         let replay = self.sessions.at(index).replay.as_deref();
         if replay.is_some_and(|replay| replay.todo.len() > topics_max) {
             self.close_slow(index, "it fell behind on more topics than replay_topics_max");
         }
-        self.closing.len() == closing
+        self.outbox.closing.len() == closing
     }
 
     fn finish_rewinding(&mut self, index: SessionIndex, rewinding: &Rewinding) {
@@ -270,7 +270,7 @@ impl<E: Encoder> Hub<E> {
                 (newest_before, None)
             }
             _ if mode == Conflation::Unsubscribe => {
-                self.taken_away.push((index, topic_index));
+                self.flush.taken_away.push((index, topic_index));
                 let replay = self.sessions.at_mut(index).replay.get_or_insert_default();
                 replay.is_losing_topics = true;
                 return;
@@ -302,6 +302,6 @@ impl<E: Encoder> Hub<E> {
             "cannot go on sending: this client was too slow and {why}; come back and resume from \
              your positions, read fewer topics, or ask for conflation"
         );
-        self.closing.push_back((index, Refusal::new(Code::TooSlow, text)));
+        self.outbox.closing.push_back((index, Refusal::new(Code::TooSlow, text)));
     }
 }

@@ -1,5 +1,7 @@
 //! Pages of publications that are fetched from the store for one session.
 
+use std::collections::VecDeque;
+
 use model::planted::{Fault, is_planted};
 use model::{Publication, Sequence, TopicName};
 
@@ -71,5 +73,57 @@ impl Page {
             }
         };
         last <= after && !self.ends_at(after)
+    }
+}
+
+/// Publications in a page.
+const PAGE_LEN: usize = 256;
+
+/// Pages that sessions need and the store was not asked for yet.
+#[derive(Debug, Default)]
+pub(crate) struct PageRequests {
+    wanted: VecDeque<PageWanted>,
+    /// How many were asked for.
+    asked: u64,
+}
+
+impl PageRequests {
+    /// Asks for the publications of a topic after `after`; answers the page that awaits them.
+    pub(crate) fn ask(
+        &mut self,
+        session: SessionIndex,
+        topic: (TopicIndex, TopicName),
+        after: Sequence,
+    ) -> Page {
+        self.asked += 1;
+        let (page, (index, name)) = (PageTicket { session, serial: self.asked }, topic);
+        self.wanted.push_back(PageWanted { page, topic: name, after, count: PAGE_LEN });
+        Page { topic: index, serial: self.asked, asked_after: after, publications: None }
+    }
+
+    /// The next page to be asked for.
+    pub(crate) fn pop(&mut self) -> Option<PageWanted> {
+        self.wanted.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::tables::index::Slot;
+
+    #[test]
+    fn a_page_that_comes_late_is_not_taken_for_the_next() {
+        let slot = Slot::of(1, NonZeroU32::MIN);
+        let name = TopicName::parse("a", &model::Limits::default()).expect("valid");
+        let mut requests = PageRequests::default();
+        let mut ask =
+            || requests.ask(SessionIndex(slot), (TopicIndex(slot), name.clone()), Sequence::START);
+        let (first, second) = (ask(), ask());
+        let tickets = [requests.pop(), requests.pop()].map(|it| it.expect("asked for").page.serial);
+        assert_eq!(tickets, [first.serial, second.serial]);
+        assert!(first.serial != second.serial && requests.pop().is_none());
     }
 }

@@ -67,8 +67,8 @@ impl<E: Encoder> Hub<E> {
 
     /// The sessions whose cursors are furthest behind.
     pub(crate) fn slowest(&self, count_max: usize) -> Vec<SessionIndex> {
-        let stalled = self.stalled.iter().take(SOUGHT_MAX);
-        self.note_work(self.stalled.len().min(SOUGHT_MAX));
+        let stalled = self.flush.stalled.iter().take(SOUGHT_MAX);
+        self.note_work(self.flush.stalled.len().min(SOUGHT_MAX));
         let mut slow: Vec<(u64, SessionIndex)> =
             stalled.filter_map(|index| Some((self.oldest_cursor(*index)?, *index))).collect();
         slow.sort_unstable();
@@ -154,10 +154,10 @@ impl<E: Encoder> Hub<E> {
 
     /// Takes topics from sessions that lag too far behind.
     pub(crate) fn take_topics_away(&mut self) {
-        if self.taken_away.is_empty() {
+        if self.flush.taken_away.is_empty() {
             return;
         }
-        let mut taken = std::mem::take(&mut self.taken_away);
+        let mut taken = std::mem::take(&mut self.flush.taken_away);
         taken.sort_unstable();
         for topics in taken.chunk_by(|(one, _), (other, _)| one == other) {
             let session = topics[0].0;

@@ -31,7 +31,7 @@ impl<E: Encoder> Hub<E> {
         let (priority, first) = (lags.first()?.priority, lags.iter().map(|lag| lag.cursor).min()?);
         let rounds = &self.sessions.throttle(session)?.rounds;
         let round = rounds.iter().find(|round| round.priority == priority)?;
-        (first < round.through && round.is_of(lags, self.readers_changed)).then_some(round)
+        (first < round.through && round.is_of(lags, self.topics.readers_changed)).then_some(round)
     }
 
     /// Begins the rounds of a session that may not be sent at once all that it lacks, where it is in none.
@@ -104,7 +104,7 @@ impl<E: Encoder> Hub<E> {
         let through = if numbers.len() < TOLD_MAX { through } else { *numbers.last()? };
         *replaced += count;
         let audiences = reaching(lags, through).collect();
-        let (priority, readers_changed) = (lags[0].priority, self.readers_changed);
+        let (priority, readers_changed) = (lags[0].priority, self.topics.readers_changed);
         Some(Round { priority, audiences, readers_changed, first, through, numbers })
     }
 }

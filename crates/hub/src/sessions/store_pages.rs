@@ -5,13 +5,10 @@ use model::{AckLevel, Publication, Sequence};
 
 use crate::hub::Hub;
 use crate::sending::encoder::Encoder;
-use crate::sessions::fetched::{Page, PageTicket, PageWanted};
+use crate::sessions::fetched::{PageTicket, PageWanted};
 use crate::tables::index::SessionIndex;
 use crate::topics::history::History;
 use crate::topics::topic::Topic;
-
-/// Publications in a page.
-const PAGE_LEN: usize = 256;
 
 impl<E: Encoder> Hub<E> {
     /// Whether a topic's publications are on disk.
@@ -41,19 +38,14 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         let name = topic.name.clone();
-        self.pages_asked += 1;
-        let serial = self.pages_asked;
-        let page = PageTicket { session: index, serial };
-        let replay = self.sessions.at_mut(index).replay.as_mut().expect("it has one");
-        let asked_after = wanted.after;
-        replay.page = Some(Page { topic: wanted.topic, serial, asked_after, publications: None });
-        let (topic, after) = (name, wanted.after);
-        self.pages.push_back(PageWanted { page, topic, after, count: PAGE_LEN });
+        let topic = (wanted.topic, name);
+        let page = self.outbox.pages.ask(index, topic, wanted.after);
+        self.sessions.at_mut(index).replay.as_mut().expect("it has one").page = Some(page);
     }
 
     /// The next page that must be fetched from the store.
     pub fn poll_page(&mut self) -> Option<PageWanted> {
-        self.pages.pop_front()
+        self.outbox.pages.pop()
     }
 
     /// Hears a page: the publications after what was asked, oldest first; none of them where the

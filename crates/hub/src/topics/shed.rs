@@ -12,10 +12,10 @@ impl<E: Encoder> Hub<E> {
     /// topic's history, down to what its policy keeps in any case. The older half of the recent deliveries goes at
     /// once if they were all sent.
     pub fn begin_shedding(&mut self) {
-        if self.shedding.is_some() {
+        if self.topics.shedding.is_some() {
             return;
         }
-        self.shedding = Some(0);
+        self.topics.shedding = Some(0);
         if self.flush.works.len() == 0 {
             // Nobody in step still has to be sent any of them.
             self.deliveries.shrink_to(self.deliveries.bytes() / 2);
@@ -24,12 +24,12 @@ impl<E: Encoder> Hub<E> {
 
     /// Ends the round that is under way.
     pub fn end_shedding(&mut self) {
-        self.shedding = None;
+        self.topics.shedding = None;
     }
 
     /// Whether a round of shedding is under way.
     pub fn is_shedding(&self) -> bool {
-        self.shedding.is_some()
+        self.topics.shedding.is_some()
     }
 
     /// Goes on with the round of shedding: with some topics, so that a turn stays short however many there are.
@@ -38,7 +38,7 @@ impl<E: Encoder> Hub<E> {
         /// Topics looked at in one go, and publications dropped after which it ends.
         const TOPICS_MAX: u32 = 512;
         const DROPPED_MAX: usize = 4_096;
-        let Some(from) = self.shedding else { return 0 };
+        let Some(from) = self.topics.shedding else { return 0 };
         let (mut place, mut shed, mut dropped) = (from, 0, 0);
         while place < self.topics.end() && place - from < TOPICS_MAX && dropped < DROPPED_MAX {
             let settings = &self.settings;
@@ -56,7 +56,7 @@ impl<E: Encoder> Hub<E> {
             shed += of_topic.1;
             place += 1;
         }
-        self.shedding = (place < self.topics.end()).then_some(place);
+        self.topics.shedding = (place < self.topics.end()).then_some(place);
         self.counters.shed_bytes += shed;
         shed
     }
@@ -67,7 +67,7 @@ impl<E: Encoder> Hub<E> {
         for session in &slow {
             let text = "cannot go on sending: memory is short and this client is among those that lag \
                         most; come back later and resume from your positions";
-            self.closing.push_back((*session, Refusal::new(Code::OutOfMemory, text)));
+            self.outbox.closing.push_back((*session, Refusal::new(Code::OutOfMemory, text)));
         }
         slow.len()
     }

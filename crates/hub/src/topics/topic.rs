@@ -176,6 +176,10 @@ pub(crate) struct TopicTable {
     epochs: Vec<Epoch>,
     /// Payload bytes in all histories.
     history_bytes: u64,
+    /// How often a topic had another reader, or one less.
+    pub readers_changed: u64,
+    /// The topic at which shedding histories goes on, while a round of that is under way.
+    pub shedding: Option<u32>,
 }
 
 fn change_counted<R>(
