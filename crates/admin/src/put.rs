@@ -98,12 +98,12 @@ fn unquoted(rest: &str) -> Option<String> {
 
 /// The kind of a body with this `Content-Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum DeclaredKind {
     Json,
     Text,
     Bytes,
-    /// Nothing is said: text where it is UTF-8.
-    Nothing,
+    /// No kind: text if the body is UTF-8, else bytes.
+    None,
 }
 
 fn payload_of(headers: &HeaderMap, body: &[u8]) -> Result<Payload, Refusal> {
@@ -115,22 +115,22 @@ fn payload_of(headers: &HeaderMap, body: &[u8]) -> Result<Payload, Refusal> {
             Some(_) => return Err(bad("a part of a value cannot be put; send the whole of it")),
         }
     }
-    match said_by(single(headers, header::CONTENT_TYPE.as_str())?.unwrap_or(""))? {
-        Said::Json => {
+    match declared_kind(single(headers, header::CONTENT_TYPE.as_str())?.unwrap_or(""))? {
+        DeclaredKind::Json => {
             // Without the spaces around it, as everywhere.
             let json: &RawValue = serde_json::from_slice(body).map_err(|error| {
                 bad_payload(&format!("it is not JSON ({error}); mend it, or send text/plain"))
             })?;
             Ok(Payload::new(PayloadKind::Json, json.get().as_bytes()))
         }
-        Said::Text if std::str::from_utf8(body).is_err() => {
+        DeclaredKind::Text if std::str::from_utf8(body).is_err() => {
             Err(bad_payload("it is not UTF-8; mend it, or send application/octet-stream"))
         }
-        Said::Text => Ok(Payload::new(PayloadKind::Text, body)),
-        Said::Nothing if std::str::from_utf8(body).is_ok() => {
+        DeclaredKind::Text => Ok(Payload::new(PayloadKind::Text, body)),
+        DeclaredKind::None if std::str::from_utf8(body).is_ok() => {
             Ok(Payload::new(PayloadKind::Text, body))
         }
-        Said::Bytes | Said::Nothing => Ok(Payload::new(PayloadKind::Bytes, body)),
+        DeclaredKind::Bytes | DeclaredKind::None => Ok(Payload::new(PayloadKind::Bytes, body)),
     }
 }
 
@@ -149,15 +149,15 @@ fn check_coding(coding: &str) -> Result<(), Refusal> {
     Err(unsupported(&format!("its Content-Encoding is {coding}; send it as it is")))
 }
 
-fn said_by(content_type: &str) -> Result<Said, Refusal> {
+fn declared_kind(content_type: &str) -> Result<DeclaredKind, Refusal> {
     let mut parts = content_type.split(';').map(str::trim);
     let media = parts.next().unwrap_or("").to_ascii_lowercase();
-    let said = match media.as_str() {
-        "" | FORM => Said::Nothing,
-        "application/json" => Said::Json,
-        media if media.ends_with("+json") => Said::Json,
-        media if media.starts_with("text/") => Said::Text,
-        _ => Said::Bytes,
+    let declared = match media.as_str() {
+        "" | FORM => DeclaredKind::None,
+        "application/json" => DeclaredKind::Json,
+        media if media.ends_with("+json") => DeclaredKind::Json,
+        media if media.starts_with("text/") => DeclaredKind::Text,
+        _ => DeclaredKind::Bytes,
     };
     let charset = parts.filter_map(|part| part.split_once('=')).find_map(|(name, value)| {
         let is_charset = name.trim().eq_ignore_ascii_case("charset");
@@ -166,10 +166,10 @@ fn said_by(content_type: &str) -> Result<Said, Refusal> {
     let is_utf8 = |name: &str| ["utf-8", "utf8", "us-ascii"].contains(&&*name.to_ascii_lowercase());
     match charset {
         // Bytes are passed on as they are, whatever they mean.
-        Some(name) if said != Said::Bytes && !is_utf8(name) => Err(unsupported(&format!(
-            "its charset is {name}; send UTF-8, or application/octet-stream"
-        ))),
-        _ => Ok(said),
+        Some(name) if declared != DeclaredKind::Bytes && !is_utf8(name) => Err(unsupported(
+            &format!("its charset is {name}; send UTF-8, or application/octet-stream"),
+        )),
+        _ => Ok(declared),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::run::Context;
 use crate::sample::{Cpu, Memory};
 use crate::scenario::Reading;
 use crate::shared::Shared;
-use crate::swarm::{Manner, Swarm, SwarmPlan, TopicsOf};
+use crate::swarm::{Behaviour, Swarm, SwarmPlan, TopicsOf};
 use crate::target::{Needs, Target};
 use crate::tun::TunSwarm;
 use crate::watch::{self, Look};
@@ -103,7 +103,7 @@ impl<'a> Stage<'a> {
         &mut self,
         clients: std::ops::Range<usize>,
         sample_every: usize,
-        manner: Manner,
+        behaviour: Behaviour,
     ) -> Result<(), String> {
         let plan = SwarmPlan {
             clients: clients.len(),
@@ -112,7 +112,7 @@ impl<'a> Stage<'a> {
             dialect: Arc::clone(&self.target.dialect),
             topics_of: self.topics_of(),
             sample_every,
-            manner,
+            behaviour,
         };
         let (began, before) = (Instant::now(), self.shared.live());
         self.swarms.push(Swarm::start(&plan, &self.context.cores, &self.shared));

@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::cores::{Cores, pin};
 use crate::dialect::websocket::take_handshake;
-use crate::dialect::{Dialect, Heard, Taken, Wanted};
+use crate::dialect::{Consumed, Dialect, Input, ReaderSpec};
 use crate::findings::{Findings, check_number, histogram};
 use crate::shared::Shared;
 use crate::stamp;
@@ -54,12 +54,12 @@ pub(crate) struct SwarmPlan {
     pub topics_of: TopicsOf,
     /// Of so many clients one gets a histogram of its own; 0 for none.
     pub sample_every: usize,
-    pub manner: Manner,
+    pub behaviour: Behaviour,
 }
 
 /// How clients behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum Behaviour {
     /// They stay and read.
     Steady,
     /// They come and go by plan: what fails is opened again and is no fault, and what they are told
@@ -93,7 +93,7 @@ impl Swarm {
             std::thread::spawn(move || {
                 pin(&cores);
                 private_descriptor_table(3).map_err(|error| format!("no table: {error}"))?;
-                if plan.manner != Manner::Steady {
+                if plan.behaviour != Behaviour::Steady {
                     // What these take in must not be felt by the clients whose latency is measured.
                     let _ = rustix::process::setpriority_process(None, 10);
                 }
@@ -294,7 +294,7 @@ impl Clients {
             let source = Ipv4Addr::new(127, 1 + high, low, 1);
             rustix::net::bind(&socket, &SocketAddrV4::new(source, 0)).map_err(failed)?;
         }
-        if self.plan.manner == Manner::Stalls {
+        if self.plan.behaviour == Behaviour::Stalls {
             const BYTES: usize = 4096;
             rustix::net::sockopt::set_socket_recv_buffer_size(&socket, BYTES).map_err(failed)?;
         }
@@ -335,7 +335,8 @@ impl Clients {
         let client = &mut self.clients[index];
         let Some(socket) = &client.socket else { return };
         if !matches!(rustix::net::sockopt::socket_error(socket), Ok(Ok(()))) {
-            self.findings.checks.refused += u64::from(self.plan.manner != Manner::ComesAndGoes);
+            self.findings.checks.refused +=
+                u64::from(self.plan.behaviour != Behaviour::ComesAndGoes);
             return self.fail(index);
         }
         client.stage = match self.plan.dialect.is_websocket() {
@@ -349,12 +350,16 @@ impl Clients {
 
     fn fail(&mut self, index: usize) {
         self.close(index);
-        if self.plan.manner == Manner::ComesAndGoes {
+        if self.plan.behaviour == Behaviour::ComesAndGoes {
             self.to_open.push_back(index as u32);
         }
     }
 
-    fn say(&mut self, index: usize, write: impl FnOnce(&dyn Dialect, Wanted<'_>, &mut Vec<u8>)) {
+    fn say(
+        &mut self,
+        index: usize,
+        write: impl FnOnce(&dyn Dialect, ReaderSpec<'_>, &mut Vec<u8>),
+    ) {
         let client = &self.clients[index];
         let topics = (self.plan.topics_of)(client.number);
         let taken: Vec<(u32, u32)> =
@@ -362,7 +367,7 @@ impl Clients {
         let epoch = self.shared.epoch.get();
         let resume = epoch.filter(|_| !taken.is_empty()).map(|epoch| (epoch.as_str(), &taken[..]));
         let mut out = Vec::new();
-        write(&*self.plan.dialect, Wanted { topics: &topics, resume }, &mut out);
+        write(&*self.plan.dialect, ReaderSpec { topics: &topics, resume }, &mut out);
         self.send(index, &out);
     }
 
@@ -412,7 +417,7 @@ impl Clients {
     }
 
     fn handle_closed(&mut self, index: usize) {
-        self.findings.checks.closed += u64::from(self.plan.manner != Manner::ComesAndGoes);
+        self.findings.checks.closed += u64::from(self.plan.behaviour != Behaviour::ComesAndGoes);
         self.fail(index);
     }
 
@@ -425,7 +430,7 @@ impl Clients {
                 Some(Ok(end)) => end,
                 Some(Err(_)) => {
                     self.findings.checks.refused +=
-                        u64::from(self.plan.manner != Manner::ComesAndGoes);
+                        u64::from(self.plan.behaviour != Behaviour::ComesAndGoes);
                     self.fail(index);
                     return bytes.len();
                 }
@@ -438,13 +443,13 @@ impl Clients {
             }
         }
         let (now_ns, phase) = (self.shared.now_ns(), self.shared.phase());
-        let is_timed = self.plan.manner != Manner::ComesAndGoes;
+        let is_timed = self.plan.behaviour != Behaviour::ComesAndGoes;
         let client = &mut self.clients[index];
         let (findings, shared) = (&mut self.findings, &self.shared);
         let (mut is_ready, mut replies) = (false, Vec::new());
         let taken =
             self.plan.dialect.take(&bytes[start..], client.skip, &mut |heard| match heard {
-                Heard::Payload(payload) => {
+                Input::Payload(payload) => {
                     findings.delivered += 1;
                     let Some(stamp) = stamp::read(payload, now_ns) else {
                         findings.checks.damaged += 1;
@@ -463,16 +468,16 @@ impl Clients {
                         }
                     }
                 }
-                Heard::Ready => is_ready = true,
-                Heard::Gap => findings.checks.gaps += 1,
-                Heard::Epoch(epoch) => {
+                Input::Ready => is_ready = true,
+                Input::Gap => findings.checks.gaps += 1,
+                Input::Epoch(epoch) => {
                     shared.epoch.get_or_init(|| epoch.to_owned());
                 }
-                Heard::Reply(bytes) => replies.extend(bytes),
+                Input::Reply(bytes) => replies.extend(bytes),
             });
         let taken = taken.unwrap_or_else(|_| {
             findings.checks.damaged += 1;
-            Taken { bytes: bytes.len() - start, skip: 0 }
+            Consumed { bytes: bytes.len() - start, skip: 0 }
         });
         client.skip = taken.skip;
         if !replies.is_empty() {

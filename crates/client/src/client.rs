@@ -15,12 +15,12 @@ use crate::backoff::Backoff;
 use crate::calls::{AfterBreak, Calls, Deadline};
 use crate::connection::{Connection, Failure};
 use crate::errors::{ClientError, ErrorCode};
-use crate::handlings::{HandlingId, Handlings, Refused, Ticket, Wanted};
+use crate::handlings::{HandlingId, HandlingTarget, Handlings, Refused, Ticket};
 use crate::nodes::{After, Nodes};
 use crate::options::ClientOptions;
 use crate::progress::Progress;
 use crate::subscriptions::{SubscriptionId, SubscriptionState, Subscriptions};
-use crate::tracker::Told;
+use crate::tracker::Notification;
 use crate::update::Update;
 
 /// The state of a client.
@@ -244,7 +244,7 @@ impl Client {
 
     /// Answers requests, now and after every break: each comes as `Update::Asked`, for [`Client::respond`].
     pub fn handle(&mut self, handle: Handle) -> HandlingId {
-        let id = self.handlings.add(Wanted::Topics(handle));
+        let id = self.handlings.add(HandlingTarget::Topics(handle));
         self.drive();
         id
     }
@@ -252,7 +252,7 @@ impl Client {
     /// Is asked as a device, now and after every break, as with [`Client::handle`]. When another connection attaches under
     /// its name, `Update::HandlingEnded` says so.
     pub fn attach(&mut self, attach: Attach) -> HandlingId {
-        let id = self.handlings.add(Wanted::Device(attach));
+        let id = self.handlings.add(HandlingTarget::Device(attach));
         self.drive();
         id
     }
@@ -490,9 +490,9 @@ impl Client {
 
     /// Hands out what the subscriptions have to tell, in its place among the answers.
     fn tell(&mut self) {
-        while let Some((of, told)) = self.subscriptions.poll_news() {
+        while let Some((of, told)) = self.subscriptions.poll_notice() {
             let progress = self.progress.get_mut(&of);
-            if let (Some(progress), Told::Placed { topic, at }) = (progress, &told) {
+            if let (Some(progress), Notification::Placed { topic, at }) = (progress, &told) {
                 progress.handle_passed(topic.clone(), at.clone());
             }
             let Some(update) = Update::of_subscription(of, told) else { continue };

@@ -27,12 +27,12 @@ pub struct Ticket {
 
 /// The topics or the device of a handling.
 #[derive(Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum HandlingTarget {
     Topics(Handle),
     Device(Attach),
 }
 
-impl Wanted {
+impl HandlingTarget {
     fn command(&self) -> Command {
         match self {
             Self::Topics(handle) => Command::Handle(handle.clone()),
@@ -50,7 +50,7 @@ impl Wanted {
 
 #[derive(Debug)]
 struct Handling {
-    wanted: Wanted,
+    wanted: HandlingTarget,
     asked_as: Option<CommandId>,
     is_live: bool,
     due_at: Option<Instant>,
@@ -58,7 +58,7 @@ struct Handling {
 }
 
 #[derive(Debug)]
-enum Wish {
+enum PendingCommand {
     Ask(HandlingId),
     Say(Command),
 }
@@ -73,7 +73,7 @@ pub(crate) struct Handlings {
     is_connected: bool,
     /// Makes the pauses.
     seed: u64,
-    wishes: VecDeque<Wish>,
+    pending: VecDeque<PendingCommand>,
     /// Requests of this connection that are to be answered.
     open: HashSet<u64>,
 }
@@ -94,14 +94,14 @@ impl Handlings {
     }
 
     /// Adds one. It is asked for when there is a connection.
-    pub(crate) fn add(&mut self, wanted: Wanted) -> HandlingId {
+    pub(crate) fn add(&mut self, wanted: HandlingTarget) -> HandlingId {
         let id = HandlingId(self.next_id);
         self.next_id += 1;
         let backoff = Backoff::one_of(self.seed, id.0);
         let handling = Handling { wanted, asked_as: None, is_live: false, due_at: None, backoff };
         self.all.insert(id, handling);
         if self.is_connected {
-            self.wishes.push_back(Wish::Ask(id));
+            self.pending.push_back(PendingCommand::Ask(id));
         }
         id
     }
@@ -109,9 +109,10 @@ impl Handlings {
     /// Ends one; answers whether there was such a one. Requests that arrived before may still be answered.
     pub(crate) fn remove(&mut self, id: HandlingId) -> bool {
         let Some(ended) = self.all.remove(&id) else { return false };
-        self.wishes.retain(|wish| !matches!(wish, Wish::Ask(known) if *known == id));
+        self.pending
+            .retain(|command| !matches!(command, PendingCommand::Ask(known) if *known == id));
         if ended.is_live || ended.asked_as.is_some() {
-            self.wishes.push_back(Wish::Say(ended.wanted.end()));
+            self.pending.push_back(PendingCommand::Say(ended.wanted.end()));
         }
         true
     }
@@ -128,13 +129,13 @@ impl Handlings {
 
     pub(crate) fn handle_connected(&mut self) {
         self.is_connected = true;
-        self.wishes = self.all.keys().map(|id| Wish::Ask(*id)).collect();
+        self.pending = self.all.keys().map(|id| PendingCommand::Ask(*id)).collect();
     }
 
     pub(crate) fn handle_disconnect(&mut self) {
         self.is_connected = false;
         self.connection += 1;
-        self.wishes.clear();
+        self.pending.clear();
         self.open.clear();
         for known in self.all.values_mut() {
             (known.asked_as, known.is_live, known.due_at) = (None, false, None);
@@ -146,7 +147,7 @@ impl Handlings {
         for (id, known) in &mut self.all {
             if known.due_at.is_some_and(|due_at| due_at <= now) {
                 known.due_at = None;
-                self.wishes.push_back(Wish::Ask(*id));
+                self.pending.push_back(PendingCommand::Ask(*id));
             }
         }
     }
@@ -184,8 +185,8 @@ impl Handlings {
     /// Notes that another connection has a device's name now; answers which handling that ends.
     pub(crate) fn handle_detached(&mut self, device: &str) -> Option<HandlingId> {
         let is_it = |known: &Handling| match &known.wanted {
-            Wanted::Device(attach) => known.is_live && *attach.device == *device,
-            Wanted::Topics(_) => false,
+            HandlingTarget::Device(attach) => known.is_live && *attach.device == *device,
+            HandlingTarget::Topics(_) => false,
         };
         let id = self.all.iter().find(|(_, known)| is_it(known)).map(|(id, _)| *id)?;
         self.all.remove(&id);
@@ -195,10 +196,10 @@ impl Handlings {
     /// Whether requests to a topic are answered here.
     fn handles(&self, topic: &TopicName) -> bool {
         self.all.values().any(|known| match &known.wanted {
-            Wanted::Topics(handle) => {
+            HandlingTarget::Topics(handle) => {
                 handle.selectors.iter().any(|selector| selector.matches(topic.as_str()))
             }
-            Wanted::Device(attach) => {
+            HandlingTarget::Device(attach) => {
                 topic.as_str().strip_prefix("devices/") == Some(&*attach.device)
             }
         })
@@ -209,7 +210,8 @@ impl Handlings {
     pub(crate) fn handle_request(&mut self, request: u64, topic: &TopicName) -> Option<Ticket> {
         if !self.handles(topic) {
             let result = Err(Unanswered::NotHandled);
-            self.wishes.push_back(Wish::Say(Command::Respond(Respond { request, result })));
+            self.pending
+                .push_back(PendingCommand::Say(Command::Respond(Respond { request, result })));
             return None;
         }
         self.open.insert(request);
@@ -223,9 +225,9 @@ impl Handlings {
 
     /// The next command, with the id `as_id`.
     pub(crate) fn poll_command(&mut self, as_id: CommandId) -> Option<Command> {
-        match self.wishes.pop_front()? {
-            Wish::Say(command) => Some(command),
-            Wish::Ask(id) => {
+        match self.pending.pop_front()? {
+            PendingCommand::Say(command) => Some(command),
+            PendingCommand::Ask(id) => {
                 let known = self.all.get_mut(&id)?;
                 known.asked_as = Some(as_id);
                 Some(known.wanted.command())
@@ -251,8 +253,8 @@ mod tests {
             let capacity = Capacity { concurrency: 1, payload_bytes_max: None };
             Handle { selectors: vec![selector(text)], capacity }
         };
-        let ended = handlings.add(Wanted::Topics(handle("orders/#")));
-        handlings.add(Wanted::Topics(handle("bills/#")));
+        let ended = handlings.add(HandlingTarget::Topics(handle("orders/#")));
+        handlings.add(HandlingTarget::Topics(handle("bills/#")));
         handlings.handle_connected();
         assert!(handlings.remove(ended));
         while handlings.poll_command(CommandId(1)).is_some() {}

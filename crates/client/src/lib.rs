@@ -35,7 +35,7 @@ pub use errors::{ClientError, ErrorCode};
 pub use handlings::{HandlingId, Ticket};
 pub use options::{ClientOptions, Token, TokenProvider};
 pub use subscriptions::{SubscriptionId, SubscriptionState, Subscriptions};
-pub use tracker::{Message, Told};
+pub use tracker::{Message, Notification};
 pub use update::Update;
 
 /// The words that commands and updates are made of.

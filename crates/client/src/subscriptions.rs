@@ -24,7 +24,7 @@ use crate::errors::ClientError;
 use crate::parts::{Part, Parts};
 use crate::payloads::{Payloads, Whole};
 use crate::selectors::Tree;
-use crate::tracker::{Told, Tracker};
+use crate::tracker::{Notification, Tracker};
 use crate::turns::{Taker, Turns};
 
 /// The name of a subscription within its client.
@@ -122,7 +122,7 @@ impl Ended {
 
 /// Something to say.
 #[derive(Debug)]
-enum Wish {
+enum PendingCommand {
     Ask(SubscriptionId),
     Drop(Vec<Selector>),
 }
@@ -149,8 +149,8 @@ pub struct Subscriptions {
     /// Makes the pauses.
     seed: u64,
     next_id: u64,
-    wishes: VecDeque<Wish>,
-    news: VecDeque<(SubscriptionId, Told)>,
+    pending: VecDeque<PendingCommand>,
+    notices: VecDeque<(SubscriptionId, Notification)>,
     /// Those that the server put off, and until when.
     postponed: BTreeMap<SubscriptionId, Instant>,
     /// The readers of each topic, as far as they were looked up; forgotten when anything changes.
@@ -182,7 +182,7 @@ impl Subscriptions {
         self.enroll(id, &subscription);
         self.all.insert(id, subscription);
         if self.is_connected {
-            self.wish(id);
+            self.enqueue(id);
         }
         id
     }
@@ -194,7 +194,7 @@ impl Subscriptions {
             let mut selectors = ended.wanted.selectors.clone();
             selectors.retain(|selector| !self.holders.contains_key(selector));
             if !selectors.is_empty() {
-                self.wishes.push_back(Wish::Drop(selectors));
+                self.pending.push_back(PendingCommand::Drop(selectors));
             }
             self.ask_for_what_is_left(&[Ended::of(&ended)]);
         }
@@ -232,13 +232,13 @@ impl Subscriptions {
     /// Asks for everything, each from where it was left.
     pub fn handle_connected(&mut self) {
         self.is_connected = true;
-        self.all.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.wish(id));
+        self.all.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.enqueue(id));
     }
 
     /// Notes that the connection is gone, with what was of it. Positions stay.
     pub fn handle_disconnect(&mut self) {
         self.is_connected = false;
-        self.wishes.clear();
+        self.pending.clear();
         self.postponed.clear();
         self.payloads = Payloads::default();
         self.readers.clear();
@@ -265,7 +265,7 @@ impl Subscriptions {
         let due: Vec<SubscriptionId> = self.postponed.iter().filter_map(is_due).collect();
         for id in due {
             self.postponed.remove(&id);
-            self.wish(id);
+            self.enqueue(id);
         }
     }
 
@@ -327,19 +327,19 @@ impl Subscriptions {
             }
             Advice::ChangeFirst | Advice::AuthenticateFirst => {
                 self.end(id);
-                self.news.push_back((id, Told::Ended(refusal.clone().into())));
+                self.notices.push_back((id, Notification::Ended(refusal.clone().into())));
             }
         }
     }
 
     /// The next command, with the id `as_id`.
     pub fn poll_command(&mut self, as_id: CommandId) -> Option<Command> {
-        while let Some(wish) = self.wishes.pop_front() {
-            match wish {
-                Wish::Drop(selectors) => {
+        while let Some(command) = self.pending.pop_front() {
+            match command {
+                PendingCommand::Drop(selectors) => {
                     return Some(Command::Unsubscribe(Unsubscribe { selectors }));
                 }
-                Wish::Ask(id) => {
+                PendingCommand::Ask(id) => {
                     if let Some(subscribe) = self.ask(id, as_id) {
                         return Some(Command::Subscribe(subscribe));
                     }
@@ -351,21 +351,21 @@ impl Subscriptions {
     }
 
     /// The next update, and its subscription.
-    pub fn poll_news(&mut self) -> Option<(SubscriptionId, Told)> {
-        self.news.pop_front()
+    pub fn poll_notice(&mut self) -> Option<(SubscriptionId, Notification)> {
+        self.notices.pop_front()
     }
 
-    fn wish(&mut self, id: SubscriptionId) {
+    fn enqueue(&mut self, id: SubscriptionId) {
         let Some(known) = self.all.get_mut(&id) else { return };
         if !std::mem::replace(&mut known.is_wished, true) {
-            self.wishes.push_back(Wish::Ask(id));
+            self.pending.push_back(PendingCommand::Ask(id));
         }
     }
 
     /// Has those asked for that waited for others, unless they have to wait for one more.
     fn free(&mut self, waited: Vec<SubscriptionId>) {
         let is_there = |id: &SubscriptionId| self.all.get(id).is_some_and(|known| known.is_wished);
-        self.wishes.extend(waited.into_iter().filter(is_there).map(Wish::Ask));
+        self.pending.extend(waited.into_iter().filter(is_there).map(PendingCommand::Ask));
     }
 
     /// Asks for one, unless it has to wait for others.
@@ -415,7 +415,7 @@ impl Subscriptions {
         let selectors = part.topics.iter().map(Selector::of_topic);
         let selectors = selectors.filter(|it| !self.holders.contains_key(it)).collect::<Vec<_>>();
         if !selectors.is_empty() {
-            self.wishes.push_back(Wish::Drop(selectors));
+            self.pending.push_back(PendingCommand::Drop(selectors));
         }
     }
 
@@ -486,7 +486,7 @@ impl Subscriptions {
         let Some(known) = self.all.get_mut(&id) else { return };
         known.waits_for_itself = known.state == SubscriptionState::Live;
         (known.state, known.asked_as) = (SubscriptionState::Asked, None);
-        self.wish(id);
+        self.enqueue(id);
     }
 
     /// The earliest place that anybody needs of each topic that the subscription reads.
@@ -544,13 +544,17 @@ impl Subscriptions {
     }
 
     /// The readers of `topic` that are live: until its answer, what comes is meant for others.
-    fn tell_live(&mut self, topic: &TopicName, mut take: impl FnMut(&mut Tracker, &mut Vec<Told>)) {
+    fn tell_live(
+        &mut self,
+        topic: &TopicName,
+        mut take: impl FnMut(&mut Tracker, &mut Vec<Notification>),
+    ) {
         let mut told = Vec::new();
         for id in self.readers_of(topic).iter() {
             let live = |known: &&mut Subscription| known.state == SubscriptionState::Live;
             if let Some(known) = self.all.get_mut(id).filter(live) {
                 take(&mut known.tracker, &mut told);
-                self.news.extend(told.drain(..).map(|told| (*id, told)));
+                self.notices.extend(told.drain(..).map(|told| (*id, told)));
             }
         }
     }
@@ -580,7 +584,7 @@ impl Subscriptions {
         for topic in std::mem::take(&mut known.described).into_values() {
             let is_unfinished = self.payloads.is_unfinished(&topic.topic);
             let told = known.tracker.handle_noted(&topic, is_unfinished);
-            self.news.extend(told.into_iter().map(|told| (id, told)));
+            self.notices.extend(told.into_iter().map(|told| (id, told)));
         }
         self.adopt_numbering(id);
         Some(id)
@@ -608,7 +612,7 @@ impl Subscriptions {
         let Some(known) = self.all.get_mut(&id) else { return };
         for topic in adopted {
             let told = known.tracker.handle_topic(&topic, false);
-            self.news.extend(told.into_iter().map(|told| (id, told)));
+            self.notices.extend(told.into_iter().map(|told| (id, told)));
         }
     }
 
@@ -723,7 +727,7 @@ impl Subscriptions {
                 let text = "cannot keep the subscription: its reader was too far behind; read faster, or \
                             subscribe with conflation `lagging`";
                 let error: ClientError = Refusal::new(Code::TooSlow, text).into();
-                self.news.push_back((id, Told::Ended(error)));
+                self.notices.push_back((id, Notification::Ended(error)));
             } else {
                 known.wanted.selectors = left;
                 self.enroll(id, &known);

@@ -31,7 +31,7 @@ pub struct Message {
 
 /// An update of a subscription.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum Notification {
     /// The next publication of its topic.
     Message(Message),
     /// Publications that cannot be had any more. `from` is there unless the numbering began anew.
@@ -187,7 +187,7 @@ impl Tracker {
         &mut self,
         topic: &SubscribedTopic,
         is_unfinished: bool,
-    ) -> Vec<Told> {
+    ) -> Vec<Notification> {
         let SubscribedTopic { topic: name, number, epoch, head, start, recovered } = topic;
         let begun = Position { epoch: epoch.clone(), sequence: *start };
         let Some(place) = self.places.get_mut(name) else {
@@ -200,7 +200,7 @@ impl Tracker {
             let begun = Position { sequence, ..begun };
             let place = Place { wants_snapshot, ..Place::new(begun.clone(), *head) };
             self.places.insert(name.clone(), place);
-            return vec![Told::Placed { topic: name.clone(), at: begun }];
+            return vec![Notification::Placed { topic: name.clone(), at: begun }];
         };
         let is_beyond = place.at.epoch == *epoch && *start > place.at.sequence;
         if place.is_late && recovered.is_none() && is_beyond {
@@ -215,13 +215,13 @@ impl Tracker {
         if std::mem::take(&mut place.is_resuming) {
             let known = if is_anew { Sequence::START } else { place.at.sequence };
             let (recovered, missed) = (!is_anew && !is_lost, head.count_after(known));
-            told.push(Told::Resumed { topic: name.clone(), recovered, missed });
+            told.push(Notification::Resumed { topic: name.clone(), recovered, missed });
         }
         if is_anew {
             *place = Place::new(begun, *head);
             let (number, epoch, reason) = (*number, epoch.clone(), GapReason::Epoch);
             let gap = Gap { topic: name.clone(), number, epoch, from: None, to: *start, reason };
-            told.push(Told::Gap(gap));
+            told.push(Notification::Gap(gap));
         } else {
             place.head = place.head.max(*head);
             let is_beyond = *start > place.at.sequence;
@@ -230,7 +230,7 @@ impl Tracker {
                 let from = Some(place.at.sequence.next());
                 let (number, epoch, reason) = (*number, epoch.clone(), GapReason::History);
                 place.at.sequence = *start;
-                told.push(Told::Gap(Gap {
+                told.push(Notification::Gap(Gap {
                     topic: name.clone(),
                     number,
                     epoch,
@@ -245,7 +245,7 @@ impl Tracker {
                     place.at.sequence = *start;
                 }
                 if moves || !was_described {
-                    told.push(Told::Placed { topic: name.clone(), at: place.at.clone() });
+                    told.push(Notification::Placed { topic: name.clone(), at: place.at.clone() });
                 }
             }
         }
@@ -257,7 +257,7 @@ impl Tracker {
         &mut self,
         topic: &SubscribedTopic,
         is_unfinished: bool,
-    ) -> Vec<Told> {
+    ) -> Vec<Notification> {
         let is_beyond = self
             .places
             .get(&topic.topic)
@@ -269,12 +269,12 @@ impl Tracker {
     }
 
     /// Takes a gap. It moves the position, also after `recovered` was true.
-    pub(crate) fn handle_gap(&mut self, gap: &Gap) -> Option<Told> {
+    pub(crate) fn handle_gap(&mut self, gap: &Gap) -> Option<Notification> {
         let place = self.places.get_mut(&gap.topic).filter(|place| place.is_described)?;
         if place.at.epoch != gap.epoch {
             let at = Position { epoch: gap.epoch.clone(), sequence: gap.to };
             *place = Place { is_resuming: place.is_resuming, ..Place::new(at, Sequence::START) };
-            return Some(Told::Gap(Gap { from: None, ..gap.clone() }));
+            return Some(Notification::Gap(Gap { from: None, ..gap.clone() }));
         }
         if gap.to <= place.at.sequence {
             return None;
@@ -282,7 +282,7 @@ impl Tracker {
         let from = gap.from.unwrap_or_default().max(place.at.sequence.next());
         place.at.sequence = gap.to;
         let is_news = gap.to > place.quiet_through;
-        is_news.then(|| Told::Gap(Gap { from: Some(from), ..gap.clone() }))
+        is_news.then(|| Notification::Gap(Gap { from: Some(from), ..gap.clone() }))
     }
 
     /// Takes a publication; one that was taken before means nothing. `payload` is asked for if it is told.
@@ -292,7 +292,7 @@ impl Tracker {
         sequence: Sequence,
         kind: PayloadKind,
         payload: impl FnOnce() -> Vec<u8>,
-    ) -> Option<Told> {
+    ) -> Option<Notification> {
         let place = self.places.get_mut(topic).filter(|place| place.is_described)?;
         if sequence <= place.at.sequence {
             return None;
@@ -300,7 +300,7 @@ impl Tracker {
         place.at.sequence = sequence;
         let is_snapshot = std::mem::take(&mut place.wants_snapshot) && sequence <= place.head;
         let (topic, epoch, payload) = (topic.clone(), place.at.epoch.clone(), payload());
-        Some(Told::Message(Message { topic, epoch, sequence, kind, payload, is_snapshot }))
+        Some(Notification::Message(Message { topic, epoch, sequence, kind, payload, is_snapshot }))
     }
 }
 
@@ -333,7 +333,7 @@ mod tests {
     fn publication(tracker: &mut Tracker, number: u64) -> Option<bool> {
         let told =
             tracker.handle_publication(&name(), sequence(number), PayloadKind::Text, Vec::new);
-        told.map(|told| matches!(told, Told::Message(message) if message.is_snapshot))
+        told.map(|told| matches!(told, Notification::Message(message) if message.is_snapshot))
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(publication(&mut tracker, 6), Some(false));
         tracker.handle_disconnect();
         let told = tracker.handle_topic(&topic("e", 6, 8, Some(true)), false);
-        assert!(matches!(told[..], [Told::Resumed { recovered: true, missed: 2, .. }]));
+        assert!(matches!(told[..], [Notification::Resumed { recovered: true, missed: 2, .. }]));
         assert_eq!(publication(&mut tracker, 7), Some(false), "what is missed is news");
     }
 
@@ -363,7 +363,9 @@ mod tests {
         tracker.handle_topic(&topic("e1", 9, 9, None), false);
         tracker.handle_disconnect();
         let told = tracker.handle_topic(&topic("e2", 0, 3, Some(false)), false);
-        let [Told::Resumed { recovered: false, missed: 3, .. }, Told::Gap(gap)] = &told[..] else {
+        let [Notification::Resumed { recovered: false, missed: 3, .. }, Notification::Gap(gap)] =
+            &told[..]
+        else {
             panic!("{told:?}");
         };
         assert_eq!((gap.from, gap.to, gap.reason), (None, Sequence::START, GapReason::Epoch));
@@ -378,7 +380,7 @@ mod tests {
         let (epoch, reason) = (Epoch::new("e"), GapReason::Lagged);
         let gap = Gap { topic: name(), number: 7, epoch, from: None, to: sequence(5), reason };
         let told = tracker.handle_gap(&gap);
-        assert!(matches!(told, Some(Told::Gap(gap)) if gap.from == Some(sequence(3))));
+        assert!(matches!(told, Some(Notification::Gap(gap)) if gap.from == Some(sequence(3))));
         assert_eq!(publication(&mut tracker, 5), None);
     }
 
@@ -396,7 +398,7 @@ mod tests {
         tracker.handle_topic(&topic("e", 5, 5, None), false);
         tracker.handle_asked();
         let told = tracker.handle_topic(&topic("e", 7, 9, None), false);
-        let [Told::Gap(gap)] = &told[..] else { panic!("{told:?}") };
+        let [Notification::Gap(gap)] = &told[..] else { panic!("{told:?}") };
         assert_eq!((gap.from, gap.to), (Some(sequence(6)), sequence(7)));
     }
 }

@@ -7,7 +7,7 @@ use model::{AckLevel, Asked, CommandId, Gap, HistoryPage, Position, Response, To
 use crate::errors::ClientError;
 use crate::handlings::{HandlingId, Ticket};
 use crate::subscriptions::SubscriptionId;
-use crate::tracker::{Message, Told};
+use crate::tracker::{Message, Notification};
 
 /// A message of a client to its user. Of a subscription or handling, `of` says which.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,15 +121,15 @@ pub enum Update {
 
 impl Update {
     /// The update for a subscription's user, if there is one.
-    pub(crate) fn of_subscription(of: SubscriptionId, told: Told) -> Option<Self> {
+    pub(crate) fn of_subscription(of: SubscriptionId, told: Notification) -> Option<Self> {
         Some(match told {
-            Told::Message(message) => Self::Message { of, message },
-            Told::Gap(gap) => Self::Gap { of, gap },
-            Told::Resumed { topic, recovered, missed } => {
+            Notification::Message(message) => Self::Message { of, message },
+            Notification::Gap(gap) => Self::Gap { of, gap },
+            Notification::Resumed { topic, recovered, missed } => {
                 Self::Resumed { of, topic, recovered, missed }
             }
-            Told::Ended(refusal) => Self::Ended { of, refusal },
-            Told::Placed { .. } => return None,
+            Notification::Ended(refusal) => Self::Ended { of, refusal },
+            Notification::Placed { .. } => return None,
         })
     }
 

@@ -3,7 +3,7 @@
 use model::{Limits, TopicName};
 
 use crate::device;
-use crate::http::{BodyReader, MessageFraming, MessageReader, Said, parse_head};
+use crate::http::{BodyEvent, BodyReader, MessageFraming, MessageReader, parse_head};
 use crate::native::{Batch, EventId, Undecoded, binary, decode_opening, json};
 use crate::websocket::{Deflater, FrameError, Inbound, Inflater, Role, Unread, WINDOW_BITS};
 
@@ -61,10 +61,10 @@ fn hear_device(bytes: &[u8], pieces: &[usize], framing: MessageFraming) -> Vec<S
         at += count;
         loop {
             match reader.poll(&mut input, 60) {
-                Ok(Some(Said::Message(message))) => {
+                Ok(Some(BodyEvent::Message(message))) => {
                     told.push(format!("{:?}", device::decode(&message)))
                 }
-                Ok(Some(Said::End)) => {
+                Ok(Some(BodyEvent::End)) => {
                     told.push("end".into());
                     return told;
                 }

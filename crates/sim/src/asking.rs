@@ -12,7 +12,7 @@ use model::{
     PayloadKind, Recipients, Request, Respond, Response, Selector, TopicName, Unhandle,
 };
 
-use crate::carriage::{Heard, SimSession};
+use crate::carriage::{Input, SimSession};
 use crate::counts::Counts;
 use crate::network::Network;
 use crate::random::Random;
@@ -247,7 +247,7 @@ impl Caller {
         let heard = session.read(network, bytes_max);
         let mut is_over = session.is_over;
         for heard in heard {
-            let Heard::Event(event) = heard else { panic!("it reads nothing: {heard:?}") };
+            let Input::Event(event) = heard else { panic!("it reads nothing: {heard:?}") };
             is_over |= matches!(event, Event::Closing { .. });
             self.handle_event(event, asks, counts);
         }

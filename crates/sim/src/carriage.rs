@@ -20,7 +20,7 @@ pub(crate) const TOKEN: &str = "a-token-of-the-simulation";
 
 /// What a client hears.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Input {
     /// An event.
     Event(Event),
     /// A publication, told whole.
@@ -178,7 +178,7 @@ impl SimSession {
     }
 
     /// Reads a part of what came.
-    pub fn read(&mut self, network: &RefCell<Network>, bytes_max: usize) -> Vec<Heard> {
+    pub fn read(&mut self, network: &RefCell<Network>, bytes_max: usize) -> Vec<Input> {
         let mut heard = Vec::new();
         if self.is_over {
             return heard;
@@ -203,7 +203,7 @@ impl SimSession {
         &mut self,
         network: &RefCell<Network>,
         mut bytes: Vec<u8>,
-        heard: &mut Vec<Heard>,
+        heard: &mut Vec<Input>,
     ) {
         if !self.is_upgraded {
             self.head.append(&mut bytes);
@@ -255,7 +255,7 @@ impl SimSession {
         }
     }
 
-    fn take_lines(&mut self, network: &RefCell<Network>, bytes: &[u8], heard: &mut Vec<Heard>) {
+    fn take_lines(&mut self, network: &RefCell<Network>, bytes: &[u8], heard: &mut Vec<Input>) {
         for part in self.down.take(bytes) {
             match part {
                 Part::Head(200) => {}
@@ -281,7 +281,7 @@ impl SimSession {
             }
         }
         let welcome = heard.iter().find_map(|it| match it {
-            Heard::Event(Event::Welcome { key, .. }) => key.clone(),
+            Input::Event(Event::Welcome { key, .. }) => key.clone(),
             _ => None,
         });
         self.key = self.key.take().or(welcome);
@@ -291,16 +291,16 @@ impl SimSession {
     }
 }
 
-fn take_text(text: &str, heard: &mut Vec<Heard>) {
+fn take_text(text: &str, heard: &mut Vec<Input>) {
     let limits = Limits::default();
     let records = json::decode_server_message(text, &limits).expect("valid records");
     heard.extend(records.into_iter().map(|record| match record {
-        ServerRecord::Event(event) => Heard::Event(event),
+        ServerRecord::Event(event) => Input::Event(event),
         ServerRecord::Publication { topic, sequence, payload, .. } => {
             let TopicRef::Name(name) = topic else { panic!("JSON names its topics") };
             let SequenceRef::Full(sequence) = sequence else { panic!("JSON says it whole") };
             let topic = TopicName::parse(&name, &limits).expect("a name");
-            Heard::Publication { topic, sequence, payload: payload.into_owned() }
+            Input::Publication { topic, sequence, payload: payload.into_owned() }
         }
         other => panic!("it asked for nothing such: {other:?}"),
     }));

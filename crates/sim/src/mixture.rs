@@ -16,7 +16,7 @@ use model::{
 use server::Config;
 
 use crate::asking::{Asks, Caller, DEVICES};
-use crate::carriage::{Carriage, Heard, SimSession, TOKEN};
+use crate::carriage::{Carriage, Input, SimSession, TOKEN};
 use crate::counts::Counts;
 use crate::disk::{Lie, SharedDisk, SimDisk, lock};
 use crate::network::Network;
@@ -283,13 +283,13 @@ impl World {
     fn read_publisher(&mut self) {
         for heard in self.publisher.read(&self.node.network, usize::MAX) {
             match heard {
-                Heard::Event(Event::Published { id: Some(id), topic, position, .. }) => {
+                Input::Event(Event::Published { id: Some(id), topic, position, .. }) => {
                     self.truth.handle_acknowledged(id.0, &topic, &position);
                     self.unanswered.remove(&id.0);
                     self.refused.remove(&id.0);
                     self.counts.note("published");
                 }
-                Heard::Event(Event::Refused { id: Some(id), refusal }) => {
+                Input::Event(Event::Refused { id: Some(id), refusal }) => {
                     assert!(refusal.code.number() < 4200, "{refusal}");
                     self.refused.insert(id.0);
                     self.counts.note("publication refused");

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use client::{Subscriptions, Told};
+use client::{Notification, Subscriptions};
 use model::{
     Command, CommandId, DeltaKind, Event, Gap, Hello, Limits, Position, Selector, Sequence, Start,
     Subscribe, SubscribeOptions, SubscribedTopic, TopicName,
@@ -214,9 +214,9 @@ impl SimPeer {
         }
         self.check_place(&record);
         self.subscriptions.handle_record(record);
-        while let Some((_, told)) = self.subscriptions.poll_news() {
+        while let Some((_, told)) = self.subscriptions.poll_notice() {
             match told {
-                Told::Message(message) => {
+                Notification::Message(message) => {
                     let known = self.checked.get_mut(&message.topic).expect("it was announced");
                     let (name, next) = (&message.topic, known.sequence.next());
                     assert_eq!(message.sequence, next, "a hole in {name}, or something twice");
@@ -224,12 +224,12 @@ impl SimPeer {
                     self.heard.push((message.topic, message.sequence, message.payload));
                     self.taken += 1;
                 }
-                Told::Gap(gap) => {
+                Notification::Gap(gap) => {
                     let position = Position { epoch: gap.epoch, sequence: gap.to };
                     self.checked.insert(gap.topic, position);
                 }
-                Told::Ended(error) => panic!("{error}"),
-                Told::Resumed { .. } | Told::Placed { .. } => {}
+                Notification::Ended(error) => panic!("{error}"),
+                Notification::Resumed { .. } | Notification::Placed { .. } => {}
             }
         }
         let id = self.take_id();

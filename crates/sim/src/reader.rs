@@ -13,7 +13,7 @@ use model::{
     SubscriberName, TopicName, Unsubscribe,
 };
 
-use crate::carriage::{Carriage, Heard, SimSession};
+use crate::carriage::{Carriage, Input, SimSession};
 use crate::counts::Counts;
 use crate::network::Network;
 use crate::random::Random;
@@ -367,12 +367,12 @@ impl Reader {
         let mut is_over = session.is_over;
         for heard in heard {
             match heard {
-                Heard::Publication { topic, sequence, payload } => {
+                Input::Publication { topic, sequence, payload } => {
                     truth.handle_read(&topic, sequence, &payload);
                     self.handle_publication(&topic, sequence);
                     counts.note("publication read");
                 }
-                Heard::Event(event) => is_over |= !self.handle_event(event, counts),
+                Input::Event(event) => is_over |= !self.handle_event(event, counts),
             }
         }
         if is_over && let Some(mut session) = self.session.take() {

@@ -14,7 +14,7 @@ use model::{Asked, Attach, Capacity, Handle, Payload, Selector};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::args::HandleArgs;
-use crate::payload::{Said, kind_of};
+use crate::payload::{PayloadHint, kind_of};
 use crate::publish::{connect, failure_of};
 use crate::usage::selector_of;
 use crate::{Failure, Outcome};
@@ -169,7 +169,7 @@ fn await_answer(child: &mut Child, asked: &Asked, output_bytes_max: usize) -> An
         let why = if said.is_empty() { status.to_string() } else { said.to_owned() };
         return Err(why.into());
     }
-    Ok(Arc::new(Payload::new(kind_of(Said::Nothing, bytes), bytes)))
+    Ok(Arc::new(Payload::new(kind_of(PayloadHint::None, bytes), bytes)))
 }
 
 /// Reads what comes until it ends, or until so many bytes are there; then nobody listens any more.

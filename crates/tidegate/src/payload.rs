@@ -8,27 +8,31 @@ use crate::usage::wrong;
 
 /// The payload kind that the user gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
-    Nothing,
+pub(crate) enum PayloadHint {
+    None,
     Text,
     Bytes,
 }
 
 /// The kind of a payload: as the user says, or else by its content.
-pub(crate) fn kind_of(said: Said, bytes: &[u8]) -> PayloadKind {
+pub(crate) fn kind_of(hint: PayloadHint, bytes: &[u8]) -> PayloadKind {
     let is_json = || serde_json::from_slice::<Value>(bytes).is_ok();
-    match said {
-        Said::Bytes => PayloadKind::Bytes,
-        Said::Text => PayloadKind::Text,
-        Said::Nothing if is_json() => PayloadKind::Json,
-        Said::Nothing if std::str::from_utf8(bytes).is_ok() => PayloadKind::Text,
-        Said::Nothing => PayloadKind::Bytes,
+    match hint {
+        PayloadHint::Bytes => PayloadKind::Bytes,
+        PayloadHint::Text => PayloadKind::Text,
+        PayloadHint::None if is_json() => PayloadKind::Json,
+        PayloadHint::None if std::str::from_utf8(bytes).is_ok() => PayloadKind::Text,
+        PayloadHint::None => PayloadKind::Bytes,
     }
 }
 
 /// Refuses what begins like JSON and is none, unless the user says that it is text: it is a slip, as a rule.
-pub(crate) fn check_said(said: Said, text: &str, verb: &str) -> Result<(), (Failure, String)> {
-    if said != Said::Nothing || !text.trim_start().starts_with(['{', '[', '"']) {
+pub(crate) fn check_hint(
+    hint: PayloadHint,
+    text: &str,
+    verb: &str,
+) -> Result<(), (Failure, String)> {
+    if hint != PayloadHint::None || !text.trim_start().starts_with(['{', '[', '"']) {
         return Ok(());
     }
     let Err(error) = serde_json::from_str::<Value>(text) else { return Ok(()) };
@@ -58,13 +62,13 @@ mod tests {
     #[test]
     fn what_begins_like_json_has_to_be_json_or_be_called_text() {
         for text in ["{bad", "[1,", "\"open", " {\"a\":1}}", "{a: 1}"] {
-            let (failure, told) = check_said(Said::Nothing, text, "publish").expect_err(text);
+            let (failure, told) = check_hint(PayloadHint::None, text, "publish").expect_err(text);
             assert!(failure == Failure::Usage && told.contains("--text"), "{told}");
-            assert_eq!(check_said(Said::Text, text, "publish"), Ok(()));
-            assert_eq!(check_said(Said::Bytes, text, "publish"), Ok(()));
+            assert_eq!(check_hint(PayloadHint::Text, text, "publish"), Ok(()));
+            assert_eq!(check_hint(PayloadHint::Bytes, text, "publish"), Ok(()));
         }
         for text in ["{\"a\":1}", "[]", "\"x\"", "hello", "12 apples", "", "true"] {
-            assert_eq!(check_said(Said::Nothing, text, "publish"), Ok(()), "{text}");
+            assert_eq!(check_hint(PayloadHint::None, text, "publish"), Ok(()), "{text}");
         }
     }
 }

@@ -9,7 +9,7 @@ use model::{Advice, Draft, Payload, Rates, TopicName};
 use serde_json::json;
 
 use crate::args::{Output, PubArgs, Remote};
-use crate::payload::{Said, check_said, kind_of};
+use crate::payload::{PayloadHint, check_hint, kind_of};
 use crate::usage::topic_of;
 use crate::{Failure, Outcome, print_line};
 
@@ -49,12 +49,12 @@ pub(crate) fn failure_of(error: &ClientError) -> (Failure, String) {
 pub(crate) fn publish(args: &PubArgs) -> Outcome {
     let topic = topic_of(&args.topic)?;
     if args.data != "-" {
-        check_said(said(args), &args.data, "publish")?;
+        check_hint(hint(args), &args.data, "publish")?;
     }
     let (mut client, output) = (connect(&args.remote)?, args.output);
     let draft = |bytes: &[u8], key: Option<&str>| Draft {
         topic: topic.clone(),
-        payload: Payload::new(kind_of(said(args), bytes), bytes),
+        payload: Payload::new(kind_of(hint(args), bytes), bytes),
         idempotency_key: key.map(Into::into),
         expected: None,
     };
@@ -108,11 +108,11 @@ fn progress_to(topic: &TopicName) -> ProgressBar {
     progress
 }
 
-fn said(args: &PubArgs) -> Said {
+fn hint(args: &PubArgs) -> PayloadHint {
     match (args.bytes, args.text) {
-        (true, _) => Said::Bytes,
-        (_, true) => Said::Text,
-        _ => Said::Nothing,
+        (true, _) => PayloadHint::Bytes,
+        (_, true) => PayloadHint::Text,
+        _ => PayloadHint::None,
     }
 }
 

@@ -7,7 +7,7 @@ use client::Update;
 use model::{Payload, Recipients, Request};
 
 use crate::args::{Output, RequestArgs};
-use crate::payload::{Said, check_said, json_of, kind_of};
+use crate::payload::{PayloadHint, check_hint, json_of, kind_of};
 use crate::publish::{connect, failure_of};
 use crate::usage::{check_filter, topic_of};
 use crate::{Failure, Outcome, print_line};
@@ -18,10 +18,10 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(crate) fn request(args: &RequestArgs) -> Outcome {
     let topic = topic_of(&args.topic)?;
     let bytes = args.data.as_bytes();
-    let said = if args.text { Said::Text } else { Said::Nothing };
-    check_said(said, &args.data, "ask")?;
+    let hint = if args.text { PayloadHint::Text } else { PayloadHint::None };
+    check_hint(hint, &args.data, "ask")?;
     check_filter(args.filter.as_deref())?;
-    let kind = kind_of(said, bytes);
+    let kind = kind_of(hint, bytes);
     let timeout = Duration::from_millis(args.timeout_ms);
     let filter = args.filter.as_deref().map(Into::into);
     let mut client = connect(&args.remote)?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// What is heard from a server.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard<'a> {
+pub(crate) enum Input<'a> {
     /// The subscription stands.
     Ready,
     /// A publication's payload.
@@ -32,14 +32,14 @@ pub(crate) struct BadBytes;
 /// How much of the bytes was taken. `skip` counts bytes inside the first unit kept that were
 /// taken already (where messages and frames do not end together).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct Consumed {
     pub bytes: usize,
     pub skip: u32,
 }
 
 /// Topics that a client reads, and how far it has read each: where it resumes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct ReaderSpec<'a> {
     pub topics: &'a [u32],
     /// The epoch and, for each topic, the number taken last; empty at first.
     pub resume: Option<(&'a str, &'a [(u32, u32)])>,
@@ -55,9 +55,9 @@ pub(crate) trait Dialect: Send + Sync {
         false
     }
     /// What a reader says first.
-    fn open_reader(&self, wanted: Wanted<'_>, out: &mut Vec<u8>);
+    fn open_reader(&self, wanted: ReaderSpec<'_>, out: &mut Vec<u8>);
     /// What a reader says once the upgrade stands. Answers whether the server will confirm.
-    fn subscribe(&self, wanted: Wanted<'_>, out: &mut Vec<u8>) -> bool;
+    fn subscribe(&self, wanted: ReaderSpec<'_>, out: &mut Vec<u8>) -> bool;
     /// What a publisher says first, and after the upgrade.
     fn open_publisher(&self, out: &mut Vec<u8>);
     /// What a publisher says once the upgrade stands.
@@ -77,8 +77,8 @@ pub(crate) trait Dialect: Send + Sync {
         &self,
         bytes: &[u8],
         skip: u32,
-        heard: &mut dyn FnMut(Heard<'_>),
-    ) -> Result<Taken, BadBytes>;
+        heard: &mut dyn FnMut(Input<'_>),
+    ) -> Result<Consumed, BadBytes>;
 }
 
 /// The adapter called `name`.

@@ -1,6 +1,6 @@
 //! MQTT 3.1.1 over TCP, at most once: the leanest way to ask Mosquitto.
 
-use super::{BadBytes, Dialect, Heard, Taken, Wanted};
+use super::{BadBytes, Consumed, Dialect, Input, ReaderSpec};
 
 pub(crate) struct Mqtt;
 
@@ -29,7 +29,7 @@ impl Dialect for Mqtt {
         false
     }
 
-    fn open_reader(&self, wanted: Wanted<'_>, out: &mut Vec<u8>) {
+    fn open_reader(&self, wanted: ReaderSpec<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(&CONNECT);
         let mut body = vec![0, 1];
         for topic in wanted.topics {
@@ -39,7 +39,7 @@ impl Dialect for Mqtt {
         append_packet(0x82, &body, out);
     }
 
-    fn subscribe(&self, _wanted: Wanted<'_>, _out: &mut Vec<u8>) -> bool {
+    fn subscribe(&self, _wanted: ReaderSpec<'_>, _out: &mut Vec<u8>) -> bool {
         true
     }
 
@@ -60,8 +60,8 @@ impl Dialect for Mqtt {
         &self,
         bytes: &[u8],
         _skip: u32,
-        heard: &mut dyn FnMut(Heard<'_>),
-    ) -> Result<Taken, BadBytes> {
+        heard: &mut dyn FnMut(Input<'_>),
+    ) -> Result<Consumed, BadBytes> {
         let mut taken = 0;
         while let Some((first, body, len)) = take_packet(&bytes[taken..]) {
             taken += len;
@@ -69,15 +69,15 @@ impl Dialect for Mqtt {
                 3 => {
                     let (name, rest) = body.split_first_chunk::<2>().ok_or(BadBytes)?;
                     let name_len = usize::from(u16::from_be_bytes(*name));
-                    heard(Heard::Payload(rest.get(name_len..).ok_or(BadBytes)?));
+                    heard(Input::Payload(rest.get(name_len..).ok_or(BadBytes)?));
                 }
-                9 => heard(Heard::Ready),
+                9 => heard(Input::Ready),
                 2 if body.get(1) == Some(&0) => {}
                 13 => {}
                 _ => return Err(BadBytes),
             }
         }
-        Ok(Taken { bytes: taken, skip: 0 })
+        Ok(Consumed { bytes: taken, skip: 0 })
     }
 }
 
@@ -103,9 +103,9 @@ mod tests {
     fn packets_are_taken() {
         let bytes = [0x20, 2, 0, 0, 0x90, 3, 0, 1, 0, 0x30, 5, 0, 1, b'a', 7, 8, 0x30];
         let mut payloads = Vec::new();
-        let mut hear = |heard: Heard<'_>| match heard {
-            Heard::Payload(payload) => payloads.push(payload.to_vec()),
-            Heard::Ready => payloads.push(b"ready".to_vec()),
+        let mut hear = |heard: Input<'_>| match heard {
+            Input::Payload(payload) => payloads.push(payload.to_vec()),
+            Input::Ready => payloads.push(b"ready".to_vec()),
             _ => {}
         };
         let taken = Mqtt.take(&bytes, 0, &mut hear).expect("valid");

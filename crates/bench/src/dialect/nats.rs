@@ -1,7 +1,7 @@
 //! NATS over WebSocket: its text protocol, in binary frames that do not end where messages do.
 
 use super::websocket::{append_frame, append_handshake, take_frame};
-use super::{BadBytes, Dialect, Heard, Taken, Wanted};
+use super::{BadBytes, Consumed, Dialect, Input, ReaderSpec};
 
 pub(crate) struct Nats;
 
@@ -12,11 +12,11 @@ impl Dialect for Nats {
         true
     }
 
-    fn open_reader(&self, _wanted: Wanted<'_>, out: &mut Vec<u8>) {
+    fn open_reader(&self, _wanted: ReaderSpec<'_>, out: &mut Vec<u8>) {
         append_handshake("/", None, out);
     }
 
-    fn subscribe(&self, wanted: Wanted<'_>, out: &mut Vec<u8>) -> bool {
+    fn subscribe(&self, wanted: ReaderSpec<'_>, out: &mut Vec<u8>) -> bool {
         let mut text = String::from(CONNECT);
         for (number, topic) in wanted.topics.iter().enumerate() {
             text.push_str(&format!("SUB bench.{topic} {}\r\n", number + 1));
@@ -48,8 +48,8 @@ impl Dialect for Nats {
         &self,
         bytes: &[u8],
         skip: u32,
-        heard: &mut dyn FnMut(Heard<'_>),
-    ) -> Result<Taken, BadBytes> {
+        heard: &mut dyn FnMut(Input<'_>),
+    ) -> Result<Consumed, BadBytes> {
         // The text of all whole frames in one piece, and where each frame begins in both.
         let (mut text, mut frames, mut end) = (Vec::new(), Vec::new(), 0);
         while let Some(frame) = take_frame(&bytes[end..]) {
@@ -61,7 +61,7 @@ impl Dialect for Nats {
                 9 => {
                     let mut pong = Vec::new();
                     append_frame(10, frame.payload, &mut pong);
-                    heard(Heard::Reply(pong));
+                    heard(Input::Reply(pong));
                 }
                 _ => {}
             }
@@ -72,23 +72,23 @@ impl Dialect for Nats {
             at += len;
         }
         if at >= text.len() {
-            return Ok(Taken { bytes: end, skip: (at - text.len()) as u32 });
+            return Ok(Consumed { bytes: end, skip: (at - text.len()) as u32 });
         }
         let kept = frames.iter().rfind(|(_, start)| *start <= at).copied().unwrap_or((0, 0));
-        Ok(Taken { bytes: kept.0, skip: (at - kept.1) as u32 })
+        Ok(Consumed { bytes: kept.0, skip: (at - kept.1) as u32 })
     }
 }
 
 /// Takes one operation; answers its length, or `None` while it is not all there.
-fn take_line(text: &[u8], heard: &mut dyn FnMut(Heard<'_>)) -> Result<Option<usize>, BadBytes> {
+fn take_line(text: &[u8], heard: &mut dyn FnMut(Input<'_>)) -> Result<Option<usize>, BadBytes> {
     let Some(line) = text.windows(2).position(|window| window == b"\r\n") else { return Ok(None) };
     let after = line + 2;
     match &text[..line] {
-        b"PONG" => heard(Heard::Ready),
+        b"PONG" => heard(Input::Ready),
         b"PING" => {
             let mut pong = Vec::new();
             append_frame(2, b"PONG\r\n", &mut pong);
-            heard(Heard::Reply(pong));
+            heard(Input::Reply(pong));
         }
         message if message.starts_with(b"MSG ") => {
             let words = std::str::from_utf8(message).map_err(|_| BadBytes)?;
@@ -98,7 +98,7 @@ fn take_line(text: &[u8], heard: &mut dyn FnMut(Heard<'_>)) -> Result<Option<usi
             if text.len() < after + len + 2 {
                 return Ok(None);
             }
-            heard(Heard::Payload(payload));
+            heard(Input::Payload(payload));
             return Ok(Some(after + len + 2));
         }
         error if error.starts_with(b"-ERR") => return Err(BadBytes),
@@ -119,15 +119,15 @@ mod tests {
     fn messages_may_span_frames() {
         let bytes = [frame(b"PONG\r\nMSG a 1 5\r\nhe"), frame(b"llo\r\nMSG a 1 1\r\n")].concat();
         let mut payloads = Vec::new();
-        let mut hear = |heard: Heard<'_>| match heard {
-            Heard::Payload(payload) => payloads.push(payload.to_vec()),
-            Heard::Ready => payloads.push(b"ready".to_vec()),
+        let mut hear = |heard: Input<'_>| match heard {
+            Input::Payload(payload) => payloads.push(payload.to_vec()),
+            Input::Ready => payloads.push(b"ready".to_vec()),
             _ => {}
         };
         let taken = Nats.take(&bytes, 0, &mut hear).expect("valid");
         let rest = [&bytes[taken.bytes..], &frame(b"x\r\n")].concat();
         let taken = Nats.take(&rest, taken.skip, &mut hear).expect("valid");
-        assert_eq!(taken, Taken { bytes: rest.len(), skip: 0 });
+        assert_eq!(taken, Consumed { bytes: rest.len(), skip: 0 });
         assert_eq!(payloads, [b"ready".to_vec(), b"hello".to_vec(), b"x".to_vec()]);
     }
 }

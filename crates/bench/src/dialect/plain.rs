@@ -3,7 +3,7 @@
 //! Both name the topics in the path, so that the handshake is the subscription.
 
 use super::websocket::{append_frame, append_handshake, take_frame};
-use super::{BadBytes, Dialect, Heard, Taken, Wanted};
+use super::{BadBytes, Consumed, Dialect, Input, ReaderSpec};
 
 pub(crate) struct Plain {
     reads_at: &'static str,
@@ -36,12 +36,12 @@ impl Dialect for Plain {
         true
     }
 
-    fn open_reader(&self, wanted: Wanted<'_>, out: &mut Vec<u8>) {
+    fn open_reader(&self, wanted: ReaderSpec<'_>, out: &mut Vec<u8>) {
         let topics: Vec<String> = wanted.topics.iter().map(u32::to_string).collect();
         append_handshake(&format!("{}{}", self.reads_at, topics.join(",")), None, out);
     }
 
-    fn subscribe(&self, _wanted: Wanted<'_>, _out: &mut Vec<u8>) -> bool {
+    fn subscribe(&self, _wanted: ReaderSpec<'_>, _out: &mut Vec<u8>) -> bool {
         false
     }
 
@@ -74,21 +74,21 @@ impl Dialect for Plain {
         &self,
         bytes: &[u8],
         _skip: u32,
-        heard: &mut dyn FnMut(Heard<'_>),
-    ) -> Result<Taken, BadBytes> {
+        heard: &mut dyn FnMut(Input<'_>),
+    ) -> Result<Consumed, BadBytes> {
         let mut taken = 0;
         while let Some(frame) = take_frame(&bytes[taken..]) {
             taken += frame.bytes;
             match frame.opcode {
-                1 | 2 => heard(Heard::Payload(frame.payload)),
+                1 | 2 => heard(Input::Payload(frame.payload)),
                 9 => {
                     let mut pong = Vec::new();
                     append_frame(10, frame.payload, &mut pong);
-                    heard(Heard::Reply(pong));
+                    heard(Input::Reply(pong));
                 }
                 _ => {}
             }
         }
-        Ok(Taken { bytes: taken, skip: 0 })
+        Ok(Consumed { bytes: taken, skip: 0 })
     }
 }

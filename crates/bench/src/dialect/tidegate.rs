@@ -1,7 +1,7 @@
 //! Tidegate's own binary dialect, written by hand. (docs/protocol.md#binary-dialect.)
 
 use super::websocket::{append_frame, append_handshake, take_frame};
-use super::{BadBytes, Dialect, Heard, Taken, Wanted};
+use super::{BadBytes, Consumed, Dialect, Input, ReaderSpec};
 
 pub(crate) struct Tidegate;
 
@@ -114,11 +114,11 @@ impl Dialect for Tidegate {
         true
     }
 
-    fn open_reader(&self, _wanted: Wanted<'_>, out: &mut Vec<u8>) {
+    fn open_reader(&self, _wanted: ReaderSpec<'_>, out: &mut Vec<u8>) {
         append_handshake("/v1/ws", Some("tidegate.v1"), out);
     }
 
-    fn subscribe(&self, wanted: Wanted<'_>, out: &mut Vec<u8>) -> bool {
+    fn subscribe(&self, wanted: ReaderSpec<'_>, out: &mut Vec<u8>) -> bool {
         let names: Vec<String> =
             wanted.topics.iter().map(|topic| format!("\"{}\"", topic_name(*topic))).collect();
         let names = names.join(",");
@@ -159,8 +159,8 @@ impl Dialect for Tidegate {
         &self,
         bytes: &[u8],
         _skip: u32,
-        heard: &mut dyn FnMut(Heard<'_>),
-    ) -> Result<Taken, BadBytes> {
+        heard: &mut dyn FnMut(Input<'_>),
+    ) -> Result<Consumed, BadBytes> {
         let mut taken = 0;
         while let Some(frame) = take_frame(&bytes[taken..]) {
             taken += frame.bytes;
@@ -169,16 +169,16 @@ impl Dialect for Tidegate {
                 9 => {
                     let mut pong = Vec::new();
                     append_frame(10, frame.payload, &mut pong);
-                    heard(Heard::Reply(pong));
+                    heard(Input::Reply(pong));
                 }
                 _ => {}
             }
         }
-        Ok(Taken { bytes: taken, skip: 0 })
+        Ok(Consumed { bytes: taken, skip: 0 })
     }
 }
 
-fn take_records(mut rest: &[u8], heard: &mut dyn FnMut(Heard<'_>)) -> Result<(), BadBytes> {
+fn take_records(mut rest: &[u8], heard: &mut dyn FnMut(Input<'_>)) -> Result<(), BadBytes> {
     while let Some((&tag, after)) = rest.split_first() {
         rest = after;
         match tag {
@@ -186,12 +186,12 @@ fn take_records(mut rest: &[u8], heard: &mut dyn FnMut(Heard<'_>)) -> Result<(),
             0x11..=0x13 => {
                 take_varint(&mut rest)?;
                 rest = rest.get(2..).ok_or(BadBytes)?;
-                heard(Heard::Payload(take_bytes(&mut rest)?));
+                heard(Input::Payload(take_bytes(&mut rest)?));
             }
             0x21..=0x23 => {
                 take_varint(&mut rest)?;
                 take_varint(&mut rest)?;
-                heard(Heard::Payload(take_bytes(&mut rest)?));
+                heard(Input::Payload(take_bytes(&mut rest)?));
             }
             _ => return Err(BadBytes),
         }
@@ -199,14 +199,14 @@ fn take_records(mut rest: &[u8], heard: &mut dyn FnMut(Heard<'_>)) -> Result<(),
     Ok(())
 }
 
-fn take_control(text: &[u8], heard: &mut dyn FnMut(Heard<'_>)) {
+fn take_control(text: &[u8], heard: &mut dyn FnMut(Input<'_>)) {
     if text.starts_with(br#"{"type":"subscribed""#) {
         if let Some(epoch) = epoch_of(text) {
-            heard(Heard::Epoch(epoch));
+            heard(Input::Epoch(epoch));
         }
-        heard(Heard::Ready);
+        heard(Input::Ready);
     } else if text.starts_with(br#"{"type":"gap""#) {
-        heard(Heard::Gap);
+        heard(Input::Gap);
     }
 }
 
@@ -249,8 +249,8 @@ mod tests {
         ]
         .concat();
         let mut payloads = Vec::new();
-        let mut heard = |heard: Heard<'_>| {
-            if let Heard::Payload(payload) = heard {
+        let mut heard = |heard: Input<'_>| {
+            if let Input::Payload(payload) = heard {
                 payloads.push(payload.to_vec());
             }
         };

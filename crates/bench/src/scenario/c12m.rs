@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::run::Context;
 use crate::stage::Stage;
-use crate::swarm::Manner;
+use crate::swarm::Behaviour;
 use crate::swarm::PER_TABLE;
 use crate::target::{Needs, TargetChoice};
 use crate::tun::{DEVICE, Namespace, SERVER, TunPlan, TunSwarm};
@@ -64,7 +64,7 @@ fn over_sockets(context: &Context<'_>) -> Result<Value, String> {
         ..Needs::default()
     };
     let mut stage = Stage::set(context, &["steady"], needs)?;
-    stage.connect(0..context.clients, 0, Manner::Steady)?;
+    stage.connect(0..context.clients, 0, Behaviour::Steady)?;
     stage.fact("driver", "kernel sockets at both ends");
     finish(stage, context, None)
 }

@@ -10,7 +10,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use serde_json::{Value, json};
 
 use crate::cores::pin;
-use crate::dialect::{Dialect, Heard, Taken, Wanted, websocket::take_handshake};
+use crate::dialect::{Consumed, Dialect, Input, ReaderSpec, websocket::take_handshake};
 use crate::publisher;
 use crate::run::Context;
 use crate::stage::{INTERRUPTED, latency_json};
@@ -90,7 +90,7 @@ fn trips() -> Histogram<u64> {
 
 fn hears_payload(dialect: &dyn Dialect, heard: &[u8]) -> bool {
     let mut is_there = false;
-    let taken = dialect.take(heard, 0, &mut |heard| is_there |= matches!(heard, Heard::Payload(_)));
+    let taken = dialect.take(heard, 0, &mut |heard| is_there |= matches!(heard, Input::Payload(_)));
     taken.is_ok() && is_there
 }
 
@@ -99,7 +99,7 @@ fn open(target: &Target) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(target.address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    let wanted = Wanted { topics: &[0], resume: None };
+    let wanted = ReaderSpec { topics: &[0], resume: None };
     let (mut out, mut heard, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
     target.dialect.open_reader(wanted, &mut out);
     stream.write_all(&out)?;
@@ -119,8 +119,8 @@ fn open(target: &Target) -> std::io::Result<TcpStream> {
     let mut is_ready = !is_confirmed;
     while !is_ready {
         read_some(&mut stream, &mut buffer, &mut heard)?;
-        let taken = target.dialect.take(&heard, 0, &mut |heard| is_ready |= heard == Heard::Ready);
-        heard.drain(..taken.unwrap_or(Taken::default()).bytes);
+        let taken = target.dialect.take(&heard, 0, &mut |heard| is_ready |= heard == Input::Ready);
+        heard.drain(..taken.unwrap_or(Consumed::default()).bytes);
     }
     Ok(stream)
 }

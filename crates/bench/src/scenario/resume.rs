@@ -10,7 +10,7 @@ use crate::run::Context;
 use crate::scenario::Kind;
 use crate::scenario::durable::Folder;
 use crate::stage::Stage;
-use crate::swarm::Manner;
+use crate::swarm::Behaviour;
 use crate::target::Needs;
 
 /// Messages that each of them misses.
@@ -34,8 +34,8 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
     let mut stage = Stage::set(context, &["before", "during", "after"], needs)?;
     let stay = (context.clients / 6).max(1);
     let back = context.clients - stay;
-    stage.connect(0..stay, 0, Manner::Steady)?;
-    stage.connect(stay..context.clients, 0, Manner::ComesAndGoes)?;
+    stage.connect(0..stay, 0, Behaviour::Steady)?;
+    stage.connect(stay..context.clients, 0, Behaviour::ComesAndGoes)?;
     stage.publish();
     stage.swarms[1].orders.is_away.store(true, Ordering::Relaxed);
     let per_topic = context.pace.per_second(context.topics) / context.topics as f64;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::run::Context;
 use crate::sample::Memory;
 use crate::stage::Stage;
-use crate::swarm::Manner;
+use crate::swarm::Behaviour;
 use crate::target::Needs;
 
 pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
@@ -25,8 +25,8 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
     };
     let mut stage = Stage::set(context, &["before", "during", "after"], needs)?;
     let slow = (context.clients / 10).max(1);
-    stage.connect(slow..context.clients, 0, Manner::Steady)?;
-    stage.connect(0..slow, 0, Manner::Stalls)?;
+    stage.connect(slow..context.clients, 0, Behaviour::Steady)?;
+    stage.connect(0..slow, 0, Behaviour::Stalls)?;
     stage.publish();
     let length = Duration::from_secs(context.seconds);
     stage.note_cost();

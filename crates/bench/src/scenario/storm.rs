@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::run::Context;
 use crate::scenario::Kind;
 use crate::stage::Stage;
-use crate::swarm::Manner;
+use crate::swarm::Behaviour;
 use crate::target::Needs;
 
 const CHURN_PER_SECOND: u32 = 100;
@@ -23,8 +23,8 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
     };
     let mut stage = Stage::set(context, &["before", "during", "after"], needs)?;
     let half = context.clients / 2;
-    stage.connect(0..half, 0, Manner::Steady)?;
-    stage.connect(half..context.clients, 0, Manner::ComesAndGoes)?;
+    stage.connect(0..half, 0, Behaviour::Steady)?;
+    stage.connect(half..context.clients, 0, Behaviour::ComesAndGoes)?;
     // The histograms are of those that stay; the others' waiting is no latency of delivery.
     stage.publish();
     let third = Duration::from_secs(context.seconds);

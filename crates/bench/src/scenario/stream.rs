@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::run::Context;
 use crate::scenario::floor::cpu_us_per_send;
 use crate::stage::Stage;
-use crate::swarm::Manner;
+use crate::swarm::Behaviour;
 use crate::target::{Needs, TargetChoice};
 
 /// Clients whose latency is kept one by one, as in the reference of `fastest-million`.
@@ -18,7 +18,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Value, String> {
     let has_floor = !matches!(context.target, TargetChoice::Running(_));
     let before = if has_floor { floor(context)? } else { 0.0 };
     let mut stage = Stage::set(context, &["steady"], Needs::default())?;
-    stage.connect(0..context.clients, (context.clients / SAMPLED).max(1), Manner::Steady)?;
+    stage.connect(0..context.clients, (context.clients / SAMPLED).max(1), Behaviour::Steady)?;
     stage.publish();
     stage.note_cost();
     stage.measure(1, Duration::from_secs(context.seconds));

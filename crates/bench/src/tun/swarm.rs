@@ -14,7 +14,7 @@ use super::packet::{self, ACK, FIN, PSH, RST, SYN, Segment};
 use super::{FIRST_CLIENT, FIRST_PORT, PER_ADDRESS, SERVER};
 use crate::cores::pin;
 use crate::dialect::websocket::take_handshake;
-use crate::dialect::{Dialect, Heard, Wanted};
+use crate::dialect::{Dialect, Input, ReaderSpec};
 use crate::findings::Findings;
 use crate::shared::Shared;
 use crate::stamp;
@@ -177,7 +177,7 @@ impl Clients {
     fn opening_of(&mut self, index: usize) -> Vec<u8> {
         let mut out = std::mem::take(&mut self.opening);
         out.clear();
-        let wanted = Wanted { topics: &[index as u32], resume: None };
+        let wanted = ReaderSpec { topics: &[index as u32], resume: None };
         self.plan.dialect.open_reader(wanted, &mut out);
         self.plan.dialect.subscribe(wanted, &mut out);
         out
@@ -245,7 +245,7 @@ impl Clients {
         let (findings, next) = (&mut self.findings, &mut self.next[index]);
         let mut is_ready = false;
         let taken = self.plan.dialect.take(payload, 0, &mut |heard| match heard {
-            Heard::Payload(payload) => {
+            Input::Payload(payload) => {
                 findings.delivered += 1;
                 match stamp::read(payload, now_ns).filter(|stamp| stamp.topic == index as u32) {
                     None => findings.checks.damaged += 1,
@@ -258,9 +258,9 @@ impl Clients {
                     }
                 }
             }
-            Heard::Ready => is_ready = true,
-            Heard::Gap => findings.checks.gaps += 1,
-            Heard::Epoch(_) | Heard::Reply(_) => {}
+            Input::Ready => is_ready = true,
+            Input::Gap => findings.checks.gaps += 1,
+            Input::Epoch(_) | Input::Reply(_) => {}
         });
         // Segments end where messages do: each message is one send.
         if taken.map(|taken| taken.bytes) != Ok(payload.len()) {

@@ -57,12 +57,15 @@ fn asked(all: &mut Subscriptions, id: u64) -> Subscribe {
 
 /// The sequences told since the last time, each with its subscription.
 fn told(all: &mut Subscriptions) -> Vec<(SubscriptionId, u64, bool)> {
-    let news = std::iter::from_fn(|| all.poll_news());
-    news.filter_map(|(of, told)| match told {
-        Told::Message(message) => Some((of, message.sequence.get(), message.is_snapshot)),
-        _ => None,
-    })
-    .collect()
+    let notices = std::iter::from_fn(|| all.poll_notice());
+    notices
+        .filter_map(|(of, told)| match told {
+            Notification::Message(message) => {
+                Some((of, message.sequence.get(), message.is_snapshot))
+            }
+            _ => None,
+        })
+        .collect()
 }
 
 #[test]
@@ -83,8 +86,10 @@ fn a_subscription_goes_through_its_states() {
     let refusal = Refusal::new(Code::NotAllowed, "no");
     assert!(all.handle_refused(CommandId(2), &refusal, Instant::now()));
     assert_eq!(all.state(id), None);
-    let told: Vec<_> = std::iter::from_fn(|| all.poll_news()).collect();
-    assert!(matches!(told[..], [(_, Told::Placed { .. }), (of, Told::Ended(_))] if of == id));
+    let told: Vec<_> = std::iter::from_fn(|| all.poll_notice()).collect();
+    assert!(
+        matches!(told[..], [(_, Notification::Placed { .. }), (of, Notification::Ended(_))] if of == id)
+    );
 }
 
 #[test]
@@ -184,13 +189,13 @@ fn settled(all: &mut Subscriptions, next_id: &mut u64) -> Vec<(u64, Command)> {
 }
 
 /// The updates since the last call, in words.
-fn news(all: &mut Subscriptions) -> Vec<String> {
-    let line = |(of, told): (SubscriptionId, Told)| match told {
-        Told::Message(message) => Some(format!("{} message {}", of.0, message.sequence)),
-        Told::Gap(gap) => Some(format!("{} gap ..{}", of.0, gap.to)),
+fn notices(all: &mut Subscriptions) -> Vec<String> {
+    let line = |(of, told): (SubscriptionId, Notification)| match told {
+        Notification::Message(message) => Some(format!("{} message {}", of.0, message.sequence)),
+        Notification::Gap(gap) => Some(format!("{} gap ..{}", of.0, gap.to)),
         _ => None,
     };
-    std::iter::from_fn(|| all.poll_news()).filter_map(line).collect()
+    std::iter::from_fn(|| all.poll_notice()).filter_map(line).collect()
 }
 
 #[test]
@@ -202,7 +207,7 @@ fn a_new_numbering_is_taken_by_all_who_read_the_topic_whoever_asked() {
         let [(asked, _)] = settled(&mut all, &mut id)[..] else { panic!("one is asked for") };
         answer(&mut all, asked, vec![described("a/x", "e1", (9, 9), None)]);
     }
-    news(&mut all);
+    notices(&mut all);
     for (epoch, head) in [("e2", 1), ("e3", 9)] {
         all.handle_disconnect();
         all.handle_connected();
@@ -211,7 +216,7 @@ fn a_new_numbering_is_taken_by_all_who_read_the_topic_whoever_asked() {
         answer(&mut all, plain, vec![described("a/x", epoch, (0, head), Some(false))]);
         all.handle_record(publication(1));
         let expected = ["0 gap ..0", "1 gap ..0", "0 message 1", "1 message 1"];
-        assert_eq!(news(&mut all), expected, "{epoch}");
+        assert_eq!(notices(&mut all), expected, "{epoch}");
     }
 }
 
@@ -237,7 +242,7 @@ fn one_that_goes_on_from_a_position_takes_nothing_before_its_topic_is_described(
     };
     (99..=102).for_each(|number| all.handle_record(full(number)));
     let rest = ["1 message 99", "1 message 100", "1 message 101", "0 message 102", "1 message 102"];
-    let told = news(&mut all);
+    let told = notices(&mut all);
     assert_eq!(
         (&told[..1], &told[1..]),
         (&["0 message 101".to_owned()][..], &rest.map(String::from)[..])
@@ -270,7 +275,7 @@ fn late_pieces_of_the_reading_before_do_not_stand_before_what_comes_first() {
     all.handle_record(publication(100));
     all.handle_record(piece(0));
     all.handle_record(piece(1));
-    assert_eq!(news(&mut all), ["1 message 100", "0 message 101", "1 message 101"]);
+    assert_eq!(notices(&mut all), ["1 message 100", "0 message 101", "1 message 101"]);
 }
 
 #[test]
@@ -338,7 +343,7 @@ fn after_a_break(count: usize, bytes_max: usize) -> (Subscriptions, Subscription
     for name in &names {
         announce(&mut all, described(name, "e", (5, 5), None));
     }
-    news(&mut all);
+    notices(&mut all);
     all.handle_disconnect();
     all.handle_limit(bytes_max);
     all.handle_connected();
@@ -475,13 +480,13 @@ fn who_wants_all_is_told_what_is_not_there_if_the_topic_is_resumed_for_another()
         answer(&mut all, asked, vec![]);
     }
     settled(&mut all, &mut id);
-    news(&mut all);
+    notices(&mut all);
     let (name, number, epoch) = (resumed.topic.clone(), resumed.number, resumed.epoch.clone());
     announce(&mut all, resumed);
     let (from, to, reason) = (None, sequence(13), GapReason::Epoch);
     let gap = Gap { topic: name, number, epoch, from, to, reason };
     all.handle_record(ServerRecord::Event(Event::Gap(gap)));
-    let mut told = news(&mut all);
+    let mut told = notices(&mut all);
     told.sort();
     assert_eq!(told, ["2 gap ..13"], "the others want nothing of what was before");
 }

@@ -137,7 +137,7 @@ fn is_token_byte(byte: u8) -> bool {
 
 /// The next message of a body.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum BodyEvent {
     /// A message.
     Message(Vec<u8>),
     /// The body ended.
@@ -163,9 +163,13 @@ impl MessageReader {
     ///
     /// # Errors
     /// A chunk that breaks RFC 9112, or a message of more than `bytes_max`.
-    pub fn poll(&mut self, input: &mut &[u8], bytes_max: usize) -> Result<Option<Said>, Refusal> {
+    pub fn poll(
+        &mut self,
+        input: &mut &[u8],
+        bytes_max: usize,
+    ) -> Result<Option<BodyEvent>, Refusal> {
         if let Some(line) = self.take_line(bytes_max)? {
-            return Ok(Some(Said::Message(line)));
+            return Ok(Some(BodyEvent::Message(line)));
         }
         while let Some((&byte, rest)) = input.split_first() {
             match self.state {
@@ -178,7 +182,7 @@ impl MessageReader {
                         Some(size) => State::Data(size),
                     };
                     if self.state == State::Done {
-                        return Ok(Some(Said::End));
+                        return Ok(Some(BodyEvent::End));
                     }
                 }
                 State::Data(left) => {
@@ -193,10 +197,10 @@ impl MessageReader {
                             return Err(too_large(bytes_max));
                         }
                         if left == 0 {
-                            return Ok(Some(Said::Message(std::mem::take(&mut self.part))));
+                            return Ok(Some(BodyEvent::Message(std::mem::take(&mut self.part))));
                         }
                     } else if let Some(line) = self.take_line(bytes_max)? {
-                        return Ok(Some(Said::Message(line)));
+                        return Ok(Some(BodyEvent::Message(line)));
                     }
                 }
                 State::DataEnd(missing) => {
@@ -276,10 +280,10 @@ mod tests {
         for mut bytes in body.chunks(piece) {
             loop {
                 match reader.poll(&mut bytes, 20)? {
-                    Some(Said::Message(message)) => {
+                    Some(BodyEvent::Message(message)) => {
                         found.push(String::from_utf8_lossy(&message).into_owned());
                     }
-                    Some(Said::End) => found.push("END".into()),
+                    Some(BodyEvent::End) => found.push("END".into()),
                     None => break,
                 }
             }
@@ -307,7 +311,7 @@ mod tests {
             let body = [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat();
             let mut input = &body[..];
             while let Some(said) = reader.poll(&mut input, len).expect("well formed") {
-                assert!(matches!(said, Said::Message(_)));
+                assert!(matches!(said, BodyEvent::Message(_)));
                 lines += 1;
             }
         }

@@ -6,7 +6,7 @@
 use model::{Code, Limits, Refusal, bearer_token};
 
 use super::chunks::ChunkLine;
-pub use super::chunks::{MessageFraming, MessageReader, Said};
+pub use super::chunks::{BodyEvent, MessageFraming, MessageReader};
 pub use super::date::HttpDate;
 pub use super::host::Host;
 

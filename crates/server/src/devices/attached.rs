@@ -8,7 +8,7 @@ use engine::{Io, Sent};
 use hub::{ConnectionId, DevicePlace};
 use model::{Asked, Code, Payload, Refusal, Respond, Unanswered, device_topic};
 use protocol::device::{DeviceSays, ServerSays, append, decode};
-use protocol::http::{MessageFraming, MessageReader, Said, encode_last_chunk, refusal_body};
+use protocol::http::{BodyEvent, MessageFraming, MessageReader, encode_last_chunk, refusal_body};
 
 use super::home::DeviceMail;
 use crate::byte_queue::ByteQueue;
@@ -120,8 +120,8 @@ impl<I: Io> Shard<I> {
             let application = attached.application;
             match attached.reader.poll(&mut input, bytes_max) {
                 Ok(None) => return bytes.len(),
-                Ok(Some(Said::End)) => self.end_attachment(link),
-                Ok(Some(Said::Message(message))) => {
+                Ok(Some(BodyEvent::End)) => self.end_attachment(link),
+                Ok(Some(BodyEvent::Message(message))) => {
                     self.note_work(STEPS_OF_A_COMMAND);
                     self.statistics.of(application).counters.bytes_up += message.len() as u64;
                     match decode(&message) {
