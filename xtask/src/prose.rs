@@ -12,9 +12,11 @@ const ITSELF: &str = "xtask/src/prose.rs";
 /// Crates of which each sentence of documentation begins with its subject. The others are still to be rewritten.
 const REWRITTEN: [&str; 6] = ["admin", "client", "model", "payload", "protocol", "tidegate"];
 /// Documents for users, likewise.
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 14] = [
     "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
     "README.md",
+    "SECURITY.md",
     "docs/devices.md",
     "docs/guarantees.md",
     "docs/install.md",
@@ -23,6 +25,8 @@ const DOCUMENTS: [&str; 10] = [
     "docs/protocol.md",
     "docs/threat-model.md",
     "docs/webhooks.md",
+    "sdk/python/README.md",
+    "sdk/typescript/README.md",
 ];
 /// A phrase, what follows it where it is right, and the remedy.
 const PHRASES: [(&str, &[&str], &str); 4] = [
