@@ -1,4 +1,4 @@
-//! What handlers take out of a request: its topic, its query, who asks, and what they may see.
+//! The parts of a request that handlers use: its topic, its query, and its principal with its rights.
 
 use std::sync::Arc;
 use std::time::Duration;

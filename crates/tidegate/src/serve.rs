@@ -95,7 +95,7 @@ fn tell_service_manager(state: NotifyState) {
     }
 }
 
-/// What a server is told, as it is read anew.
+/// The settings of a server, read again.
 struct Reading {
     args: SettingsArgs,
     origins: Vec<String>,
