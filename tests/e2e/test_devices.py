@@ -444,22 +444,6 @@ def test_late_and_strange_answers_harm_nobody(server):
         until(lambda: statistics(server)["late_answers"] == 3, "they are counted")
 
 
-def test_a_session_asks_as_well(server):
-    with Device(server, "d") as device, Reader(server, "a") as reader:
-        request = {"id": 7, "type": "request", "device": "meters/d", "data": {"read": True}, "timeout_ms": 5000}
-        reader.peer.send(json.dumps(request))
-        assert json.loads(reader.peer.recv(SECONDS))["code"] == 4301, "not without a token"
-    with Device(server, "d") as device, connect(f"ws://127.0.0.1:{server.port}/v1/ws", proxy=None) as peer:
-        peer.send(json.dumps({"id": 1, "type": "hello", "token": "a-token"}))
-        assert json.loads(peer.recv(SECONDS))["type"] == "welcome"
-        peer.send(json.dumps(request))
-        device.answer(lambda payload: f"[{payload}]")
-        response = json.loads(peer.recv(SECONDS))
-        assert (response["id"], response["from"], response["data"]) == (7, "meters/d", [{"read": True}])
-        for name, code in (("meters/nobody", 4223), ("nobody/d", 4223)):
-            peer.send(json.dumps({**request, "device": name}))
-            assert json.loads(peer.recv(SECONDS))["code"] == code
-
 
 def test_presence_is_the_value_of_its_topic(server):
     query = "&info=" + urllib.parse.quote('{"model":"T-1"}')
@@ -469,19 +453,6 @@ def test_presence_is_the_value_of_its_topic(server):
         assert (data["state"], data["info"]) == ("attached", {"model": "T-1"})
     until(lambda: call(server, "GET", path, None).json()["data"]["state"] == "detached", "it goes")
 
-
-def test_a_list_has_pages(server):
-    names = [f"d{number:03}" for number in range(25)]
-    with contextlib.ExitStack() as stack:
-        for name in names:
-            stack.enter_context(Device(server, name))
-        found, after = [], ""
-        while after is not None:
-            page = call(server, "GET", f"/v1/devices?application=meters&limit=7&after={after}").json()
-            found += [one["device"] for one in page["devices"]]
-            after = page["next"]
-        assert found == names
-    until(lambda: attached(server) == set(), "they go")
 
 
 def test_lines_may_be_cut_anywhere(server):

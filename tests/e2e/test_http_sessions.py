@@ -47,11 +47,8 @@ stream_keep_alive_ms = 300
 SECONDS = 60
 
 
-# A poll is answered after this time at the latest, also when there is nothing to tell.
-POLL_SECONDS = 0.7
 # So long that what is published on a busy machine still finds the poll waiting.
 PATIENT = {"poll_ms = 700": "poll_ms = 60000"}
-IMPATIENT = {"poll_silence_ms = 60000": "poll_silence_ms = 500"}
 
 
 @pytest.fixture
@@ -409,13 +406,6 @@ def test_a_lost_answer_to_a_poll_is_given_again(server, version):
     assert later[-1]["batch"] == told[-1]["batch"] + 1
 
 
-def test_a_poll_does_not_wait_for_ever(server):
-    key, batch = open_poll(server)
-    asked_at = time.monotonic()
-    told = lines_of(curl(url_of(server, f"/v1/poll?session={key}&batch={batch}"))[2])
-    assert [event["type"] for event in told] == ["polled"]
-    assert time.monotonic() - asked_at > POLL_SECONDS - 0.2
-
 
 @pytest.mark.parametrize("server", [PATIENT], indirect=True, ids=["patient"])
 def test_a_poll_waits_for_something_to_tell(server):
@@ -429,14 +419,6 @@ def test_a_poll_waits_for_something_to_tell(server):
         assert '"data":1' in reader.line('{"type":"publication"')
         reader.line('{"type":"polled"')
 
-
-@pytest.mark.parametrize("server", [IMPATIENT], indirect=True, ids=["impatient"])
-def test_who_does_not_poll_is_gone(server):
-    key, batch = open_poll(server)
-    url = url_of(server, f"/v1/poll?session={key}&batch={batch}")
-    until(lambda: server.metric("tidegate_sessions") == 0, "the session outlives its polls")
-    for attempt in (curl(url), curl("--data", '{"type":"ping"}', url_of(server, f"/v1/commands?session={key}"))):
-        assert attempt[0] == 404 and json.loads(attempt[2])["code"] == 4002
 
 
 def test_a_poll_may_carry_commands(server):

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::node::{Node, Peer, request};
+use crate::node::{Node, Peer, request, wait_until};
 
 const DEVICE_KEY: &str = "device-key-0123456789";
 const APPLICATION_KEY: &str = "application-key-0123456789";
@@ -32,7 +32,7 @@ struct Device(BufReader<TcpStream>);
 impl Device {
     fn connect(node: &Node, query: &str, key: &str) -> Self {
         let mut stream = TcpStream::connect(node.address()).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a valid time");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a valid time");
         let head = format!(
             "POST /v1/devices/attach?application=meters&{query} HTTP/1.1\r\nHost: x\r\n\
              Authorization: Bearer {key}\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -211,7 +211,7 @@ fn events_of_devices_are_topics() {
 /// The status that a head is answered with.
 fn bare_request(node: &Node, head: &str) -> u16 {
     let mut stream = TcpStream::connect(node.address()).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a valid time");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a valid time");
     stream.write_all(format!("{head}\r\n\r\n").as_bytes()).expect("open");
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).expect("an answer in time");
@@ -263,10 +263,7 @@ fn devices_are_listed_and_described_and_the_silent_go() {
         devices[0].say("D");
         let state =
             || get(node, "/v1/devices/d1?application=meters", APPLICATION_KEY).1["state"].clone();
-        let until = Instant::now() + Duration::from_secs(5);
-        while state() != "detached" {
-            assert!(Instant::now() < until, "it said that it goes, and is {}", state());
-        }
+        wait_until("it is detached, as it said", || state() == "detached");
         assert_eq!(get(node, "/v1/devices/d9?application=meters", APPLICATION_KEY).0, 404);
     });
     let node = node("shards = 1", "silence_ms = 2000\n");
@@ -314,12 +311,11 @@ fn who_guesses_keys_is_refused_for_a_while_and_no_proof_is_used_twice() {
     assert_eq!(status("Bearer guess", "d1"), 401);
     assert_eq!(status("Bearer another-guess", "d1"), 401);
     let right = format!("Bearer {APPLICATION_KEY}");
-    let begun = Instant::now();
     // A minute may have ended in between: then the count began anew.
-    while status(&right, "d1") != 429 {
-        assert!(begun.elapsed() < Duration::from_secs(5), "three were wrong, and it goes on");
+    wait_until("three were wrong, and it is refused", || {
         status("Bearer guess", "d1");
-    }
+        status(&right, "d1") == 429
+    });
 }
 
 #[test]
@@ -342,10 +338,10 @@ fn a_session_asks_devices_too() {
             (&response["from"], &response["data"]),
             (&json!("meters/d1"), &json!([{"read":true}]))
         );
-        assert_eq!(
-            peer.ask(&json!({"id":2,"type":"request","device":"meters/x","data":1}))["code"],
-            4223
-        );
+        for nobody in ["meters/x", "nobody/d1"] {
+            let request = json!({"id":2,"type":"request","device":nobody,"data":1});
+            assert_eq!(peer.ask(&request)["code"], 4223, "{nobody}");
+        }
     });
 }
 
@@ -414,10 +410,9 @@ fn a_session_is_a_device_too_or_many() {
         assert_eq!((&shown["answers"], &shown["events"]), (&json!(2), &json!(1)), "{shown}");
         assert!(shown["bytes_up"].as_u64() >= Some(5), "answers and the event: {shown}");
         drop(gateway);
-        let until = Instant::now() + Duration::from_secs(5);
-        while statistics()["devices"] != 0 || send(node, "d1", "", "read").0 != 410 {
-            assert!(Instant::now() < until, "its session ended: {}", statistics());
-        }
+        wait_until("its session ended, and with it its devices", || {
+            statistics()["devices"] == 0 && send(node, "d1", "", "read").0 == 410
+        });
     });
 }
 
@@ -447,7 +442,7 @@ fn a_late_answer_of_a_device_counts_as_late_only() {
         let asked = device.hear();
         device.say(&format!("A{}too late", &asked[1..5]));
         let shown = || get(node, "/v1/applications/meters/stats", "admin-key-0123456789").1;
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         while shown()["late_answers"] != 1 {
             assert!(Instant::now() < until, "{}", shown());
         }
@@ -472,7 +467,7 @@ fn presence_is_told_whatever_waits() {
         let path = format!("GET /v1/topics/devices/meters/d{number}/presence HTTP/1.1");
         node.request(&path, "").0 == 200
     };
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while !(0..DEVICES).all(told) {
         let missing = (0..DEVICES).filter(|number| !told(*number)).count();
         assert!(Instant::now() < until, "{missing} were never told");
@@ -513,11 +508,7 @@ fn takeovers_that_race_leave_no_device_attached_nowhere() {
         peer.say(&json!({"type": "ping", "id": 77}));
         while peer.hear()["id"] != 77 {}
     }
-    let until = Instant::now() + Duration::from_secs(10);
-    while attached() > 0 && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(attached(), 0, "both sessions detached all");
+    wait_until("both sessions detached all", || attached() == 0);
 }
 
 #[test]

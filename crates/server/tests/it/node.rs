@@ -12,7 +12,7 @@ use tungstenite::client::IntoClientRequest;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, WebSocket};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Node(Option<Server>);
 
@@ -87,7 +87,7 @@ impl Node {
 
 /// Asks again and again until it is so; `what` is what should come about.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + 3 * PATIENCE;
+    let until = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < until, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
