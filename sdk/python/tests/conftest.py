@@ -1,4 +1,4 @@
-"""Tests may be coroutines: each gets an event loop of its own, and 20 seconds."""
+"""Tests may be coroutines: each gets an event loop of its own, and a minute."""
 
 import asyncio
 import inspect
@@ -46,5 +46,5 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(test):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(asyncio.wait_for(test(**arguments), 20))
+    asyncio.run(asyncio.wait_for(test(**arguments), 60))
     return True

@@ -802,7 +802,7 @@ def test_who_was_given_a_value_cannot_change_what_the_next_is_made_from() -> Non
 
 def test_ten_thousand_of_them_are_asked_for_and_told_in_no_time() -> None:
     driven = Driven()
-    begun = time.perf_counter()
+    begun = time.process_time()
     for number in range(10_000):
         driven.machine.add([f"a/{number}"], ReadOptions())
     commands = driven.commands()
@@ -812,8 +812,8 @@ def test_ten_thousand_of_them_are_asked_for_and_told_in_no_time() -> None:
         driven.hear(publication(topic, 1))
     assert len(commands) == 10_000
     assert len(driven.notices()) == 30_000
-    # Twenty times what it takes: what this finds is work that grows with the square.
-    assert time.perf_counter() - begun < 10
+    # Twenty times what it takes of a processor: what this finds is work that grows with the square.
+    assert time.process_time() - begun < 10
 
 
 def lines_for(selectors_of: Callable[[int], list[str]], count: int) -> int:
