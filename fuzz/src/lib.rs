@@ -13,7 +13,7 @@ pub mod histories;
 #[path = "../../crates/webhooks/src/letter.rs"]
 #[allow(dead_code)]
 mod letter;
-#[path = "../../crates/hub/tests/it/node.rs"]
+#[path = "../../crates/hub/tests/it/node/mod.rs"]
 #[allow(dead_code)]
 mod node;
 #[path = "../../crates/webhooks/src/posting.rs"]
