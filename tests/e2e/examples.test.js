@@ -8,7 +8,7 @@ import { extname, join, normalize } from "node:path";
 import { after, afterEach, before, test } from "node:test";
 
 import { closePages, desktop, openAt, shots, startBrowser, textOf } from "./browser.js";
-import { freePort, launch, publish, startServer, until } from "./server.js";
+import { freePort, launch, publish, startServer, until } from "../support/server.js";
 
 const folder = (path) => new URL(`../../${path}`, import.meta.url).pathname;
 const examples = readdirSync(folder("examples")).filter((name) => name !== "devices" && statSync(folder(`examples/${name}`)).isDirectory());

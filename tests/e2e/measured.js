@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { cpus, loadavg, release, totalmem } from "node:os";
 
-import { program } from "./server.js";
+import { program } from "../support/server.js";
 
 const folder = new URL(".", import.meta.url).pathname;
 const load = () => loadavg().map((each) => each.toFixed(1)).join(", ");

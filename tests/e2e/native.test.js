@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import { promisify } from "node:util";
 import WebSocket from "ws";
 
-import { program, publish, startServer, until } from "./server.js";
+import { program, publish, startServer, until } from "../support/server.js";
 
 // A command that does not end is ended, or the run would last for ever.
 const runs = promisify(execFile);

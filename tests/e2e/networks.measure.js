@@ -9,8 +9,8 @@ import { createServer } from "node:http";
 import { chromium } from "playwright-core";
 
 import { momentOf, settingOf, spread } from "./measured.js";
-import { nginxVersion, openNginx, openProxy } from "./middlebox.js";
-import { publish, startServer } from "./server.js";
+import { nginxVersion, openNginx, openProxy } from "../support/proxy.js";
+import { publish, startServer } from "../support/server.js";
 
 const rounds = Number(process.argv[2] ?? 9);
 const slowRounds = Math.ceil(rounds / 3);

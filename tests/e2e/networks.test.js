@@ -14,8 +14,8 @@ import { chromium } from "playwright-core";
 
 import { compare, gapsOf, keptBy } from "./checker.js";
 import { momentOf, settingOf } from "./measured.js";
-import { Cable, nginxVersion, openNginx, openProxy } from "./middlebox.js";
-import { launch, startServer, until } from "./server.js";
+import { Cable, nginxVersion, openNginx, openProxy } from "../support/proxy.js";
+import { launch, startServer, until } from "../support/server.js";
 
 const TRANSPORTS = ["websocket", "sse", "poll"];
 // How long a connection lives behind the proxy that cuts: `CUT_MS=30000` makes it one of those that are really met.

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 
 import { OUT, checkForEverybody, closePages, desktop, isConnected, openAt, opacityOf, phone, shots, startBrowser, textOf } from "./browser.js";
-import { publish, startServer, until } from "./server.js";
+import { publish, startServer, until } from "../support/server.js";
 
 let own, server, browser;
 

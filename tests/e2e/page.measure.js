@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 
 import { momentOf, settingOf, spread } from "./measured.js";
-import { startServer } from "./server.js";
+import { startServer } from "../support/server.js";
 
 const SYMBOLS = Array.from({ length: 100 }, (_, index) => `S${String(index).padStart(2, "0")}`);
 const SECONDS = 10;

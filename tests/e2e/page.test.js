@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 
 import { OUT, checkForEverybody, closePages, desktop, isConnected, number, openAt, opacityOf, phone, shots, startBrowser, textOf } from "./browser.js";
-import { startServer, until } from "./server.js";
+import { startServer, until } from "../support/server.js";
 
 let server, browser;
 

@@ -27,18 +27,28 @@ export function launch(command, options, stdio, more = {}) {
   return child;
 }
 
-// `{folder}` in the configuration is a directory of its own.
+// `{folder}` in the configuration is a directory of its own. It listens on any free port, which it says, and later on the same again.
 export async function startServer({ verb = "serve", config = "" } = {}) {
-  const port = await freePort();
   const folder = mkdtempSync(join(tmpdir(), "tidegate-"));
   const file = join(folder, "tidegate.toml");
   writeFileSync(file, config.replaceAll("{folder}", folder));
-  const http = `http://127.0.0.1:${port}`;
   let child;
-  const start = async () => {
-    child = launch(program, [verb, "--config", file, "--listen", `127.0.0.1:${port}`], ["ignore", "ignore", "inherit"]);
-    await until(async () => (await fetch(`${http}/health`).catch(() => null))?.ok);
-  };
+  let address = "127.0.0.1:0";
+  const start = () =>
+    new Promise((resolve, reject) => {
+      child = launch(program, [verb, "--config", file, "--listen", address], ["ignore", "ignore", "pipe"]);
+      let [log, isListening] = ["", false];
+      child.once("exit", (code) => reject(new Error(`the server ended with ${code}: ${log}`)));
+      child.stderr.on("data", (bytes) => {
+        process.stderr.write(bytes);
+        if (isListening) return;
+        log += bytes;
+        const listening = /listening address=(\S+)/.exec(log);
+        if (!listening) return;
+        [isListening, address] = [true, listening[1]];
+        resolve();
+      });
+    });
   const end = (signal) =>
     new Promise((resolve) => {
       child.once("exit", (code) => resolve(code));
@@ -46,9 +56,9 @@ export async function startServer({ verb = "serve", config = "" } = {}) {
     });
   await start();
   return {
-    http,
-    port,
-    ws: `ws://127.0.0.1:${port}/v1/ws`,
+    http: `http://${address}`,
+    port: Number(address.split(":")[1]),
+    ws: `ws://${address}/v1/ws`,
     pid: child.pid,
     stop: () => end("SIGTERM"),
     // Without a word; `start` starts it again at the same place.
