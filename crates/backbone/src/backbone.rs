@@ -2,7 +2,7 @@
 
 use model::{AckLevel, Draft, Epoch, Moment, Position, Publication, Refusal, Sequence, TopicName};
 
-use crate::ReadWanted;
+use crate::{ReadWanted, StoreMail};
 
 /// The caller's own number for something asked; the answer carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,8 +38,24 @@ pub trait Backbone {
     /// What this kind can do.
     fn abilities(&self) -> Abilities;
 
+    /// Hears what its threads have to tell it. Such mail is never lost.
+    fn handle_mail(&mut self, _mail: BackboneMail) {}
+
+    /// Hears that somebody who may be trusted has a position that was never given: an older copy of what is kept may have been put back. Answers
+    /// whether that can happen to it. Of an epoch that has ended already it shows nothing.
+    fn handle_beyond(&mut self, _position: &Position) -> bool {
+        false
+    }
+
     /// The next answer or arriving publication, if there is one.
     fn poll_event(&mut self) -> Option<BackboneEvent>;
+}
+
+/// What the threads behind a backbone tell it, whichever kind they are of.
+#[derive(Debug)]
+pub enum BackboneMail {
+    /// From the store on disk.
+    Store(StoreMail),
 }
 
 /// What a kind of backbone can do beyond what all of them can.

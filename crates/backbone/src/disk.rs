@@ -10,8 +10,8 @@ use model::{
 
 use crate::keys::KeyWindow;
 use crate::{
-    Abilities, Backbone, BackboneEvent, LatestTime, ReadWanted, Record, Store, StoreFault,
-    StoreMail, StoredTopic, Ticket, Written,
+    Abilities, Backbone, BackboneEvent, BackboneMail, LatestTime, ReadWanted, Record, Store,
+    StoreFault, StoreMail, StoredTopic, Ticket, Written,
 };
 
 /// Orders durable publications of the topics that are at home on one shard.
@@ -118,21 +118,13 @@ impl<S: Store> DiskBackbone<S> {
         self.fault.as_ref()
     }
 
-    /// Asks the store for a new epoch, because `position` shows that nobody may trust the one that it has. Of an epoch that has ended
-    /// already it shows nothing.
-    pub fn begin_epoch(&mut self, position: &Position) {
-        if position.epoch == self.epoch {
-            self.store.begin_epoch();
-        }
-    }
-
     /// Whether the store has something to answer.
     pub fn is_waiting(&self) -> bool {
         !self.pending.is_empty() || !self.reads.is_empty()
     }
 
     /// Hears from the store.
-    pub fn handle_mail(&mut self, mail: StoreMail) {
+    pub fn handle_store(&mut self, mail: StoreMail) {
         match mail {
             StoreMail::Written(written) => self.handle_written(written),
             StoreMail::Read { ticket, publications } => {
@@ -340,6 +332,19 @@ impl<S: Store> Backbone for DiskBackbone<S> {
             has_history: true,
             level_max: AckLevel::Disk,
         }
+    }
+
+    fn handle_mail(&mut self, mail: BackboneMail) {
+        let BackboneMail::Store(mail) = mail;
+        self.handle_store(mail);
+    }
+
+    /// Asks the store for a new epoch, because nobody may trust the one that it has.
+    fn handle_beyond(&mut self, position: &Position) -> bool {
+        if position.epoch == self.epoch {
+            self.store.begin_epoch();
+        }
+        true
     }
 
     fn poll_event(&mut self) -> Option<BackboneEvent> {

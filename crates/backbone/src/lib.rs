@@ -21,7 +21,7 @@ mod retention;
 mod store;
 mod times;
 
-pub use backbone::{Abilities, Backbone, BackboneEvent, Ticket};
+pub use backbone::{Abilities, Backbone, BackboneEvent, BackboneMail, Ticket};
 pub use disk::DiskBackbone;
 pub use log::{
     Deliver, HeldInMemory, Log, LogStore, OpenError, Opened, SharedFault, Spawn, StoreMail, open,

@@ -129,7 +129,7 @@ impl Disk {
             Err(_) if !self.backbone.is_waiting() => return false,
             Err(_) => self.mail.recv_timeout(Duration::from_secs(10)).expect("the log answers"),
         };
-        self.backbone.handle_mail(mail);
+        self.backbone.handle_store(mail);
         true
     }
 

@@ -40,7 +40,7 @@ pub use hashing::{HashMap, HashSet, RandomState, SeededHashing};
 pub use history::{HistoryPage, HistoryQuery, HistoryStart};
 pub use limits::Limits;
 pub use moment::Moment;
-pub use policy::{AckLevel, Conflation, Lagged, PolicyRule, Rates, TopicPolicy};
+pub use policy::{AckLevel, BackboneIndex, Conflation, Lagged, PolicyRule, Rates, TopicPolicy};
 pub use position::{Epoch, Position, Sequence};
 pub use publication::{
     Draft, Expected, Payload, PayloadKind, PayloadKindError, Publication, SharedPayload, check_key,

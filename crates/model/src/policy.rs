@@ -37,6 +37,8 @@ pub struct TopicPolicy {
     pub lagged: Lagged,
     /// How safe a publication is when it is acknowledged.
     pub ack: AckLevel,
+    /// What orders and keeps the topic; if `None`, what is as safe as `ack` says.
+    pub backbone: Option<BackboneIndex>,
     /// Bytes in one payload, if fewer than the server's limit.
     pub payload_bytes_max: Option<usize>,
 }
@@ -57,6 +59,7 @@ impl Default for TopicPolicy {
             compress: true,
             lagged: Lagged::Gap,
             ack: AckLevel::Memory,
+            backbone: None,
             payload_bytes_max: None,
         }
     }
@@ -72,21 +75,32 @@ impl TopicPolicy {
         })
     }
 
+    /// What orders and keeps the topic.
+    pub fn backbone(&self) -> BackboneIndex {
+        self.backbone.unwrap_or(match self.ack {
+            AckLevel::Memory => BackboneIndex::MEMORY,
+            AckLevel::Disk => BackboneIndex::DISK,
+        })
+    }
+
+    /// Whether the history reaches further back than what is held in memory.
+    pub fn reaches_beyond_memory(&self) -> bool {
+        self.backbone() != BackboneIndex::MEMORY
+    }
+
     /// How many publications are held in memory.
     pub fn held_count(&self) -> usize {
-        match self.ack {
-            AckLevel::Memory => self.history_count,
-            AckLevel::Disk => self.history_count.min(self.memory_count),
+        match self.reaches_beyond_memory() {
+            false => self.history_count,
+            true => self.history_count.min(self.memory_count),
         }
     }
 
     /// How many payload bytes are held in memory.
     pub fn held_bytes(&self) -> usize {
-        match self.ack {
-            AckLevel::Memory => self.history_bytes.unwrap_or(HELD_BYTES),
-            AckLevel::Disk => {
-                self.history_bytes.map_or(self.memory_bytes, |b| b.min(self.memory_bytes))
-            }
+        match self.reaches_beyond_memory() {
+            false => self.history_bytes.unwrap_or(HELD_BYTES),
+            true => self.history_bytes.map_or(self.memory_bytes, |b| b.min(self.memory_bytes)),
         }
     }
 }
@@ -160,6 +174,17 @@ pub enum Lagged {
     Snapshot,
     /// Its connection is closed with a code; it resumes when it comes back.
     Close,
+}
+
+/// Which of a server's backbones orders and keeps a topic: its place in the table of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BackboneIndex(pub u8);
+
+impl BackboneIndex {
+    /// The memory of the process: nothing is kept beyond it.
+    pub const MEMORY: Self = Self(0);
+    /// The store on this machine's disk.
+    pub const DISK: Self = Self(1);
 }
 
 /// How safe a publication is when it is acknowledged, the least safe first.

@@ -4,8 +4,8 @@ use backbone::{PAGE_BYTES, ReadWanted, Ticket};
 use engine::Io;
 use hub::{ConnectionId, PageTicket, PageWanted, ShardIndex, home_shard};
 use model::{
-    AckLevel, CommandId, Event, HistoryPage, HistoryQuery, Position, Publication, Refusal,
-    Sequence, TopicName,
+    CommandId, Event, HistoryPage, HistoryQuery, Position, Publication, Refusal, Sequence,
+    TopicName,
 };
 
 use crate::desks::{HistoryRead, HistoryReply, StoreRead};
@@ -39,7 +39,8 @@ impl<I: Io> Shard<I> {
     pub(crate) fn read_history(&mut self, query: HistoryQuery, reply: HistoryReply) {
         let topic = &query.topic;
         let Some((position, oldest)) = self.hub.standing(topic) else {
-            let position = Position { epoch: self.epoch.clone(), sequence: Sequence::START };
+            let epoch = self.backbones.epoch_of(self.hub.policy_for(topic)).clone();
+            let position = Position { epoch, sequence: Sequence::START };
             let page = HistoryPage { position, after: Sequence::START, publications: vec![] };
             return self.answer_history(reply, Ok(page));
         };
@@ -48,7 +49,8 @@ impl<I: Io> Shard<I> {
             _ => self.config.limits.answers_bytes_max,
         };
         let read = HistoryRead::of(&query, position, room);
-        if read.is_in_memory(oldest) || self.hub.policy_for(topic).ack == AckLevel::Memory {
+        let has_more = self.backbones.has_history(self.hub.policy_for(topic));
+        if read.is_in_memory(oldest) || !has_more {
             let since = match read.wanted.since_ms {
                 0 => read.wanted.after,
                 since_ms => read.wanted.after.max(self.hub.sequence_before(topic, since_ms)),
@@ -123,7 +125,7 @@ impl<I: Io> Shard<I> {
 
     fn read_store(&mut self, topic: &TopicName, wanted: ReadWanted, read: StoreRead) {
         let ticket = self.reading.park(read, self.now.elapsed);
-        self.backbone_of(topic).read(ticket, topic, wanted);
+        self.backbones.of(self.hub.policy_for(topic)).read(ticket, topic, wanted);
     }
 
     /// Hears publications from the store.

@@ -5,6 +5,7 @@
 
 mod api;
 mod asker;
+mod backbones;
 mod budget;
 mod byte_queue;
 mod closing;

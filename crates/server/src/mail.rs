@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use admin::Question;
-use backbone::{StoreMail, Ticket};
+use backbone::{BackboneMail, Ticket};
 use hub::{ConnectionId, HubMail, PageTicket, RequestMail, ShardIndex};
 use model::{
-    AckLevel, Draft, HistoryPage, HistoryQuery, Position, Publication, Refusal, Sequence, TopicName,
+    AckLevel, BackboneIndex, Draft, HistoryPage, HistoryQuery, Position, Publication, Refusal,
+    Sequence, TopicName,
 };
 
 use crate::desks::HistoryReply;
@@ -38,8 +39,13 @@ pub enum ShardMail {
         /// Its place, or why it was refused.
         result: Result<Appended, Refusal>,
     },
-    /// From the store.
-    Store(StoreMail),
+    /// From the threads behind a backbone.
+    Backbone {
+        /// Which one.
+        backbone: BackboneIndex,
+        /// What they say.
+        mail: BackboneMail,
+    },
     /// Another shard's session needs publications from the store, of a topic at home here.
     FetchPage {
         /// Which shard.

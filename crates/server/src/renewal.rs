@@ -16,16 +16,15 @@ impl<I: Io> Shard<I> {
         let (topic, head, client) = (&beyond.topic, beyond.position.sequence, &principal.name);
         if is_stranger(&principal) {
             tracing::warn!(%topic, %head, "a client without a token has a position that the store never gave: ignored");
-        } else if let Some(disk) = &mut self.disk {
+        } else if self.backbones.handle_beyond(&beyond.position) {
             tracing::warn!(%topic, %head, %client, "a client has a position that the store never gave");
-            disk.begin_epoch(&beyond.position);
         }
     }
 
     /// Hears that the store's numbering goes on in another epoch.
     pub(crate) fn handle_epoch(&mut self, ended: &Epoch, epoch: Epoch) {
         self.hub.handle_epoch(ended, &epoch);
-        let epochs = [self.epoch.clone(), epoch];
+        let epochs = self.backbones.epochs();
         self.hub.encoder_mut().set_epochs(&epochs);
     }
 }

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use access::{Access, Applications, Counted, Secret};
 use admin::{Exchange, ShardCounters, Times};
-use backbone::{
-    Backbone, BackboneEvent, DiskBackbone, LatestTime, MemoryBackbone, Store, StoredTopic, Ticket,
-};
+use backbone::{BackboneEvent, DiskBackbone, LatestTime, MemoryBackbone, StoredTopic, Ticket};
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
 use hub::{
     Chunks, Closed, ConnectionId, Connections, Devices, Hub, HubOptions, Outlet, ShardConnection,
@@ -17,12 +15,13 @@ use hub::{
 };
 use model::planted::{Fault, is_planted};
 use model::{
-    AckLevel, Code, Epoch, Moment, Position, RandomState, Refusal, TopicName, TopicPolicy,
+    BackboneIndex, Code, Epoch, Limits, Moment, Position, RandomState, Refusal, TopicPolicy,
 };
 use protocol::http::HttpDate;
 use protocol::websocket::Inflater;
 use tokio::sync::mpsc;
 
+use crate::backbones::Backbones;
 use crate::budget::Subscribing;
 use crate::byte_queue::ByteQueue;
 use crate::closing::ClosingConnections;
@@ -46,8 +45,7 @@ pub struct Shard<I> {
     pub(crate) config: Arc<Config>,
     pub(crate) access: Arc<Access>,
     pub(crate) hub: Hub<NativeEncoder>,
-    in_memory: MemoryBackbone,
-    pub(crate) disk: Option<DiskBackbone<Box<dyn Store>>>,
+    pub(crate) backbones: Backbones,
     pub(crate) connections: Connections<Connection>,
     /// The places of connections among those of their address, apart: most servers see few addresses that count.
     pub(crate) counted: Chunks<Counted>,
@@ -154,22 +152,22 @@ const READS_IN_A_ROW: usize = 4;
 /// Sends before the shard looks for received bytes again: about a millisecond.
 const SENDS_PER_TURN: usize = 256;
 
-/// The disk's backbone, and its topics in the hub, as they were found.
+/// Adds the disk's backbone to the table, and its topics to the hub, as they were found.
 fn open_disk(
     parts: DiskParts,
-    config: &Arc<Config>,
+    backbones: &mut Backbones,
+    limits: &Limits,
     hub: &mut Hub<NativeEncoder>,
     now: Moment,
     times: LatestTime,
-) -> DiskBackbone<Box<dyn Store>> {
+) {
     let DiskParts { store, epoch, topics } = parts;
-    let disk = DiskBackbone::new(store, epoch.clone(), &topics, &config.limits, now);
-    let disk = disk.with_times(times);
+    let disk = DiskBackbone::new(store, epoch.clone(), &topics, limits, now).with_times(times);
+    backbones.add(BackboneIndex::DISK, Box::new(disk), epoch.clone());
     for StoredTopic { topic, head, newest, .. } in topics {
         let position = Position { epoch: epoch.clone(), sequence: head };
         hub.handle_stored(&topic, &position, newest, now);
     }
-    disk
 }
 
 /// Where a hub sends.
@@ -244,17 +242,19 @@ impl<I: Io> Shard<I> {
         };
         let in_memory =
             MemoryBackbone::new(epoch.clone(), &config.limits).with_times(times.clone());
+        let mut backbones = Backbones::new(in_memory, epoch.clone());
         let of_store = disk.as_ref().map(|disk| disk.epoch.clone());
         let epochs: Vec<Epoch> = [epoch.clone()].into_iter().chain(of_store).collect();
         let mut hub = Hub::new(options, NativeEncoder::new(&config, &epochs));
-        let disk = disk.map(|parts| open_disk(parts, &config, &mut hub, now, times.clone()));
+        if let Some(parts) = disk {
+            open_disk(parts, &mut backbones, &config.limits, &mut hub, now, times);
+        }
         Self {
             io,
             index,
             shard_count,
             hub,
-            in_memory,
-            disk,
+            backbones,
             connections: Connections::default(),
             counted: Chunks::default(),
             inputs: WaitingInputs::default(),
@@ -698,19 +698,10 @@ impl<I: Io> Shard<I> {
     fn run_backbone(&mut self) {
         loop {
             while let Some(topic) = self.hub.poll_ask() {
-                self.backbone_of(&topic).follow(&topic);
+                self.backbones.of(self.hub.policy_for(&topic)).follow(&topic);
             }
-            let from_disk = || self.disk.as_mut().and_then(Backbone::poll_event);
-            let Some(event) = self.in_memory.poll_event().or_else(from_disk) else { return };
+            let Some(event) = self.backbones.poll_event() else { return };
             self.handle_backbone(event);
-        }
-    }
-
-    /// What orders and keeps a topic, by its policy.
-    pub(crate) fn backbone_of(&mut self, topic: &TopicName) -> &mut dyn Backbone {
-        match (self.hub.policy_for(topic).ack, &mut self.disk) {
-            (AckLevel::Disk, Some(disk)) => disk,
-            _ => &mut self.in_memory,
         }
     }
 
@@ -751,9 +742,7 @@ impl<I: Io> Shard<I> {
             self.route_appended(ticket, Err(Refusal::new(Code::TooManyTopics, text)));
             return;
         }
-        let (level, now) = (self.hub.policy_for(&draft.topic).ack, self.now);
-        let topic = draft.topic.clone();
-        self.backbone_of(&topic).append(ticket, draft, level, now);
+        self.backbones.append(self.hub.policy_for(&draft.topic), ticket, draft, self.now);
     }
 
     fn take_mail(&mut self) {
@@ -767,10 +756,8 @@ impl<I: Io> Shard<I> {
                 ShardMail::Hub { from, mail } => self.hub.handle_mail(from, mail, self.now),
                 ShardMail::Append { ticket, draft } => self.append(ticket, draft),
                 ShardMail::Appended { ticket, result } => self.handle_appended(ticket, result),
-                ShardMail::Store(mail) => {
-                    if let Some(disk) = &mut self.disk {
-                        disk.handle_mail(mail);
-                    }
+                ShardMail::Backbone { backbone, mail } => {
+                    self.backbones.handle_mail(backbone, mail)
                 }
                 ShardMail::FetchPage { from, page, topic, after, count } => {
                     self.fetch_page(from, page, &topic, after, count);

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use backbone::{Deliver, Log, Retention, RetentionOf, SharedFault, Spawn, StoreMail, StoredTopic};
+use backbone::{
+    BackboneMail, Deliver, Log, Retention, RetentionOf, SharedFault, Spawn, StoreMail, StoredTopic,
+};
 use engine::{MailSender, Supervision, Supervisor};
 use hub::home_shard;
-use model::{AckLevel, Epoch, PolicyRule, TopicName, TopicPolicy};
+use model::{BackboneIndex, Epoch, PolicyRule, TopicName, TopicPolicy};
 
 use crate::config::Config;
 use crate::mail::ShardMail;
@@ -65,9 +67,9 @@ impl Store {
         };
         let (log, topics) = Log::start(opened, deliver, &config.limits, spawn)
             .map_err(|error| crate::server::cannot("start the store", error, "free some memory"))?;
-        let (durable, others): (Vec<_>, Vec<_>) = topics
-            .into_iter()
-            .partition(|topic| policy_of(&config.policies, &topic.topic).ack == AckLevel::Disk);
+        let (durable, others): (Vec<_>, Vec<_>) = topics.into_iter().partition(|it| {
+            policy_of(&config.policies, &it.topic).backbone() == BackboneIndex::DISK
+        });
         if !others.is_empty() {
             let count = others.len();
             tracing::warn!(count, "topics in the store are durable no more by policy: left alone");
@@ -106,13 +108,13 @@ fn policy_of(policies: &[PolicyRule], topic: &TopicName) -> TopicPolicy {
 fn retention_of(policies: Vec<PolicyRule>) -> RetentionOf {
     Box::new(move |topic| {
         let policy = policy_of(&policies, topic);
-        match policy.ack {
-            AckLevel::Disk => Retention {
+        match policy.backbone() {
+            BackboneIndex::DISK => Retention {
                 count: policy.history_count as u64,
                 bytes: policy.history_bytes.map_or(u64::MAX, |bytes| bytes as u64),
                 age: policy.history_age,
             },
-            AckLevel::Memory => Retention { count: u64::MAX, bytes: u64::MAX, age: None },
+            _ => Retention { count: u64::MAX, bytes: u64::MAX, age: None },
         }
     })
 }
@@ -120,8 +122,16 @@ fn retention_of(policies: Vec<PolicyRule>) -> RetentionOf {
 /// Mails what the store tells. What finds no room comes back, unless nobody is there any more to hear it.
 fn deliver_to(peer: MailSender<ShardMail>, is_closing: &Arc<AtomicBool>) -> Deliver {
     let is_closing = Arc::clone(is_closing);
-    Box::new(move |mail: StoreMail| match peer.send(ShardMail::Store(mail)) {
-        Err(ShardMail::Store(mail)) if !is_closing.load(Ordering::Relaxed) => Err(mail),
+    let mail_of = |mail| {
+        let (backbone, mail) = (BackboneIndex::DISK, BackboneMail::Store(mail));
+        ShardMail::Backbone { backbone, mail }
+    };
+    Box::new(move |mail: StoreMail| match peer.send(mail_of(mail)) {
+        Err(ShardMail::Backbone { mail: BackboneMail::Store(mail), .. })
+            if !is_closing.load(Ordering::Relaxed) =>
+        {
+            Err(mail)
+        }
         _ => Ok(()),
     })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use access::{Network, check_read};
 use engine::Io;
 use hub::ConnectionId;
-use model::{AckLevel, Code, Command, Features, Hello, Position, Principal, Refusal, TopicName};
+use model::{Code, Command, Features, Hello, Position, Principal, Refusal, TopicName};
 use protocol::http::{BodyLen, RequestHead, encode_last_chunk, encode_response_head};
 use protocol::native::binary::IsBinary;
 use protocol::native::{Batch, Encoding, Framing, MessageBuilder, Opening, decode_opening};
@@ -120,10 +120,7 @@ impl<I: Io> Shard<I> {
         let (Some(id), Some(subscribe)) = (&opening.last_event_id, &mut opening.subscribe) else {
             return;
         };
-        let epoch = match self.hub.policy_for(&topic).ack {
-            AckLevel::Disk => id.epochs.last(),
-            AckLevel::Memory => id.epochs.first(),
-        };
+        let epoch = self.backbones.pick_epoch(self.hub.policy_for(&topic), &id.epochs);
         let Some(epoch) = epoch.cloned() else { return };
         subscribe.positions = vec![(topic, Position { epoch, sequence })];
     }

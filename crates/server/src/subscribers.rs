@@ -11,9 +11,9 @@ use engine::Io;
 use hub::{ConnectionId, SelectorTree, ShardIndex, home_shard};
 use model::planted::{Fault, is_planted};
 use model::{
-    AckLevel, Acknowledge, Code, CommandId, Draft, Event, Limits, Payload, PayloadKind, PolicyRule,
-    Position, Principal, RandomState, Refusal, Selector, Sequence, Subscribe, SubscriberName,
-    TopicName, TopicPolicy,
+    AckLevel, Acknowledge, BackboneIndex, Code, CommandId, Draft, Event, Limits, Payload,
+    PayloadKind, PolicyRule, Position, Principal, RandomState, Refusal, Selector, Sequence,
+    Subscribe, SubscriberName, TopicName, TopicPolicy,
 };
 use protocol::native::json;
 
@@ -79,7 +79,7 @@ impl<I: Io> Shard<I> {
         principal: &Principal,
         name: &SubscriberName,
     ) -> Result<(ShardIndex, TopicName), Refusal> {
-        if self.disk.is_none() {
+        if !self.backbones.has(BackboneIndex::DISK) {
             let text = "cannot remember a subscriber's positions: this server has no store; set \
                         store.path in its configuration, or keep the positions in the client";
             return Err(Refusal::new(Code::NoStore, text));

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backbone::{LatestTime, StoreMail};
+use backbone::{BackboneMail, LatestTime, StoreMail};
 use engine::{MailSender, Waker, mailbox};
 use hub::{ShardIndex, home_shard};
-use model::{Epoch, Limits, Moment, PolicyRule, Selector, TopicName, TopicPolicy};
+use model::{BackboneIndex, Epoch, Limits, Moment, PolicyRule, Selector, TopicName, TopicPolicy};
 use server::{Config, DiskParts, Memory, Shard, ShardMail, ShardParts, access_of};
 
 use crate::disk::{SharedDisk, SimStore, lock};
@@ -185,8 +185,9 @@ impl Node {
                 self.undelivered.push((shard, mail));
                 continue;
             }
-            let sent = self.mailboxes[shard].send(ShardMail::Store(mail));
-            if let Err(ShardMail::Store(mail)) = sent {
+            let (backbone, mail) = (BackboneIndex::DISK, BackboneMail::Store(mail));
+            let sent = self.mailboxes[shard].send(ShardMail::Backbone { backbone, mail });
+            if let Err(ShardMail::Backbone { mail: BackboneMail::Store(mail), .. }) = sent {
                 is_full = true;
                 self.undelivered.push((shard, mail));
             }

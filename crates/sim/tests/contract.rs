@@ -40,7 +40,7 @@ impl contract::Subject for Killed {
     fn drive(&mut self) -> bool {
         let mail = self.disk.lock().expect("one thread").work(1);
         let is_told = !mail.is_empty();
-        mail.into_iter().for_each(|(_, mail)| self.backbone.handle_mail(mail));
+        mail.into_iter().for_each(|(_, mail)| self.backbone.handle_store(mail));
         is_told || self.backbone.is_waiting()
     }
 

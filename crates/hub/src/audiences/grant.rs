@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use model::{
-    AckLevel, Event, GapReason, HashSet, Position, Resume, Selector, Sequence, Start, Subscribed,
+    Event, GapReason, HashSet, Position, Resume, Selector, Sequence, Start, Subscribed,
     SubscribedTopic,
 };
 
@@ -221,10 +221,10 @@ impl<E: Encoder> Hub<E> {
         let oldest = topic.history.as_deref().and_then(History::oldest);
         let in_memory_after = oldest.map_or(topic.head, |oldest| oldest.sequence().back(1));
         let policy = self.policy(topic.policy);
-        match policy.ack {
-            AckLevel::Memory => in_memory_after,
+        match policy.reaches_beyond_memory() {
+            false => in_memory_after,
             // What the store lacks of these, if it is damaged, is told as a gap when it is read.
-            AckLevel::Disk => in_memory_after.min(topic.head.back(policy.history_count as u64)),
+            true => in_memory_after.min(topic.head.back(policy.history_count as u64)),
         }
     }
 
@@ -362,12 +362,10 @@ impl<E: Encoder> Hub<E> {
         let after = first.sequence().back(1);
         let is_oldest = history.oldest().is_some_and(|it| it.sequence() == first.sequence());
         let policy = self.policy(topic.policy);
-        match policy.ack {
+        match policy.reaches_beyond_memory() {
             // The store may have more of that time.
-            AckLevel::Disk if is_oldest => Ok(kept_after),
-            AckLevel::Memory
-                if is_oldest && after > Sequence::START && policy.history_count > 1 =>
-            {
+            true if is_oldest => Ok(kept_after),
+            false if is_oldest && after > Sequence::START && policy.history_count > 1 => {
                 Err(GapReason::History)
             }
             _ => Ok(after),

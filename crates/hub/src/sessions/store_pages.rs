@@ -1,7 +1,7 @@
 //! Publications that memory does not hold any more, fetched for a session that reads a topic afresh.
 
 use model::planted::{Fault, is_planted};
-use model::{AckLevel, Publication, Sequence};
+use model::{Publication, Sequence};
 
 use crate::hub::Hub;
 use crate::sending::encoder::Encoder;
@@ -11,9 +11,9 @@ use crate::topics::history::History;
 use crate::topics::topic::Topic;
 
 impl<E: Encoder> Hub<E> {
-    /// Whether a topic's publications are on disk.
+    /// Whether a topic's publications are kept beyond memory.
     pub(crate) fn is_on_disk(&self, topic: &Topic) -> bool {
-        self.policy(topic.policy).ack == AckLevel::Disk
+        self.policy(topic.policy).reaches_beyond_memory()
     }
 
     /// Whether publications of a topic after `after` are on disk and not in memory.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use model::AckLevel;
+use model::BackboneIndex;
 use toml::de::DeTable;
 
 use super::Config;
@@ -152,12 +152,13 @@ pub(super) fn config_of(all: &AllSaid<'_>, schema: &[Section]) -> Result<Config,
 
 /// Checks what goes for several settings, and adds the policies that follow from them.
 fn finish(config: &mut Config, all: &AllSaid<'_>) -> Result<(), ConfigError> {
-    let is_durable = config.policies.iter().any(|rule| rule.policy.ack == AckLevel::Disk);
+    let is_durable =
+        config.policies.iter().any(|rule| rule.policy.backbone() == BackboneIndex::DISK);
     if is_durable
         && config.store.is_none()
         && let Some(said) = all.get("topics")
     {
-        let text = "a topic policy says `ack = \"disk\"` and there is no store; add [store] with \
+        let text = "a topic policy says `ack = \"disk\"` or `backbone = \"disk\"` and there is no store; add [store] with \
                     path = \"data\"";
         return Err(said.reader.error(said.at, "store.path", text.into()));
     }
@@ -218,6 +219,39 @@ mod tests {
         assert_eq!(config.policies[0].policy.conflation, Some(Conflation::Lagging));
         assert_eq!(config.access.tokens[0].1.name, "feeder");
         assert!(config.echo && !config.engine.private_fd_tables);
+    }
+
+    #[test]
+    fn a_policy_names_its_backbone_or_has_the_one_of_its_level() {
+        let parsed = |said: &str| {
+            let text = format!("[store]\npath = \"x\"\n[[topics]]\nselector = \"a\"\n{said}");
+            parse(&text, "t.toml").map(|config| {
+                let policy = &config.policies[0].policy;
+                (policy.backbone(), policy.ack)
+            })
+        };
+        let (memory, disk) = (
+            (BackboneIndex::MEMORY, model::AckLevel::Memory),
+            (BackboneIndex::DISK, model::AckLevel::Disk),
+        );
+        let cases = [
+            ("", memory),
+            ("ack = \"disk\"", disk),
+            ("backbone = \"disk\"", disk),
+            ("backbone = \"memory\"", memory),
+            ("backbone = \"disk\"\nack = \"disk\"", disk),
+        ];
+        for (said, expected) in cases {
+            assert_eq!(parsed(said), Ok(expected), "{said}");
+        }
+        for (backbone, ack) in [("disk", "memory"), ("memory", "disk")] {
+            let said = format!("backbone = \"{backbone}\"\nack = \"{ack}\"");
+            let text = parsed(&said).expect_err("they disagree").to_string();
+            assert!(text.contains("leave one of them out"), "{text}");
+        }
+        let text = "[[topics]]\nselector = \"a\"\nbackbone = \"disk\"";
+        let text = parse(text, "t.toml").expect_err("there is no store").to_string();
+        assert!(text.contains("there is no store"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What waits on shards is bounded: mail, subscribes by name, pages of the store.
 
 use admin::{Question, ShardCounters};
+use backbone::BackboneMail;
+use model::BackboneIndex;
 use server::ShardMail;
 use tokio::sync::oneshot;
 
@@ -104,7 +106,9 @@ fn pages_that_are_read_from_the_store_are_bounded() {
         for _ in 0..3 {
             node.turn();
             for (shard, mail) in disk.lock().expect("nobody panicked").work(100) {
-                assert!(node.mailboxes[shard].send(ShardMail::Store(mail)).is_ok());
+                let (backbone, mail) = (BackboneIndex::DISK, BackboneMail::Store(mail));
+                let mail = ShardMail::Backbone { backbone, mail };
+                assert!(node.mailboxes[shard].send(mail).is_ok());
             }
             node.turn();
         }

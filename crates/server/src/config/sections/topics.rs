@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use model::{AckLevel, Conflation, Lagged, Limits, PolicyRule, Selector, TopicPolicy};
+use model::{
+    AckLevel, BackboneIndex, Conflation, Lagged, Limits, PolicyRule, Selector, TopicPolicy,
+};
 
 use crate::config::reader::Reader;
 use crate::config::schema::Default::{Needed, Unset};
@@ -24,6 +26,7 @@ pub(super) fn topics() -> Section {
 /// A rule that is being read.
 struct Rule {
     selector: Option<Selector>,
+    ack: Option<AckLevel>,
     policy: TopicPolicy,
     limits: Limits,
 }
@@ -80,10 +83,19 @@ fn keys_of_history() -> Vec<Key<Rule>> {
             "ack",
             is("\"memory\""),
             Word(vec![
-                ("memory", |it| it.policy.ack = AckLevel::Memory),
-                ("disk", |it| it.policy.ack = AckLevel::Disk),
+                ("memory", |it| it.ack = Some(AckLevel::Memory)),
+                ("disk", |it| it.ack = Some(AckLevel::Disk)),
             ]),
-            "\"disk\": on disk before it is acknowledged or delivered.",
+            "\"disk\": on disk before it is acknowledged or delivered. With `backbone`, what that backbone keeps.",
+        ),
+        field(
+            "backbone",
+            Unset("\"memory\""),
+            Word(vec![
+                ("memory", |it| it.policy.backbone = Some(BackboneIndex::MEMORY)),
+                ("disk", |it| it.policy.backbone = Some(BackboneIndex::DISK)),
+            ]),
+            "What orders and keeps the topics: the memory of the process, or the store. Unless set, what `ack` needs.",
         ),
         field(
             "memory_count",
@@ -179,19 +191,40 @@ fn add(
     config: &mut Config,
 ) -> Result<(), ConfigError> {
     let limits = config.limits.clone();
-    let mut it = Rule { selector: None, policy: TopicPolicy::default(), limits };
+    let mut it = Rule { selector: None, ack: None, policy: TopicPolicy::default(), limits };
     reader.table(path, &keys(), table, &mut it)?;
     let Some(selector) = it.selector else {
         let text = "an entry needs a `selector`; add one such as selector = \"prices/#\"";
         return Err(reader.error(at, path, text.into()));
     };
-    let rule = PolicyRule { selector, policy: it.policy };
+    let policy = match with_ack(it.policy, it.ack) {
+        Ok(policy) => policy,
+        Err(fault) => return Err(reader.error(at, path, fault)),
+    };
+    let rule = PolicyRule { selector, policy };
     match fault_of(&rule, &config.limits) {
         Some(fault) => Err(reader.error(at, path, fault)),
         None => {
             config.policies.push(rule);
             Ok(())
         }
+    }
+}
+
+/// The policy with the level that was said; if none was, the one of its backbone.
+fn with_ack(policy: TopicPolicy, said: Option<AckLevel>) -> Result<TopicPolicy, String> {
+    let (name, of_backbone) = match policy.backbone {
+        None => return Ok(TopicPolicy { ack: said.unwrap_or(policy.ack), ..policy }),
+        Some(BackboneIndex::MEMORY) => ("memory", AckLevel::Memory),
+        Some(_) => ("disk", AckLevel::Disk),
+    };
+    match said.filter(|ack| *ack != of_backbone) {
+        None => Ok(TopicPolicy { ack: of_backbone, ..policy }),
+        Some(ack) => Err(format!(
+            "`backbone = \"{name}\"` acknowledges what is as safe as \"{}\", and `ack` says \"{}\"; leave one of them out",
+            of_backbone.name(),
+            ack.name()
+        )),
     }
 }
 
