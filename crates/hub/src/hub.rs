@@ -48,7 +48,8 @@ pub struct HubOptions {
 }
 
 impl HubOptions {
-    pub(crate) fn policy(&self, index: PolicyIndex) -> &TopicPolicy {
+    /// The policy at an index.
+    pub fn policy(&self, index: PolicyIndex) -> &TopicPolicy {
         self.policies.get(usize::from(index.0)).map_or(&self.default_policy, |rule| &rule.policy)
     }
 }
@@ -453,6 +454,12 @@ impl<E: Encoder> Hub<E> {
         Position { epoch: self.topics.epoch(topic.epoch).clone(), sequence: topic.head }
     }
 
+    /// Which policy goes for a topic: found once for whoever publishes to it. All shards of a server number them alike.
+    pub fn policy_index(&self, topic: &TopicName) -> PolicyIndex {
+        let known = self.topics.find(topic.as_str()).map(|index| self.topics.at(index).policy);
+        known.unwrap_or_else(|| self.policy_of(topic.as_str()))
+    }
+
     /// The policy of topics called `name`.
     pub(crate) fn policy_of(&self, name: &str) -> PolicyIndex {
         let rules = &self.settings.policies;
@@ -461,7 +468,8 @@ impl<E: Encoder> Hub<E> {
         PolicyIndex(u16::try_from(index).expect("fewer than 65,536 topic policies"))
     }
 
-    pub(crate) fn policy(&self, index: PolicyIndex) -> &TopicPolicy {
+    /// The policy at an index.
+    pub fn policy(&self, index: PolicyIndex) -> &TopicPolicy {
         self.settings.policy(index)
     }
 

@@ -90,4 +90,4 @@ pub use tables::chunks::Chunks;
 pub use tables::connections::{Closed, ConnectionId, Connections, ShardConnection};
 pub use tables::index::{SessionIndex, ShardIndex, home_shard, home_shard_of};
 pub use topics::selector_tree::SelectorTree;
-pub use topics::topic::Lateness;
+pub use topics::topic::{Lateness, PolicyIndex};

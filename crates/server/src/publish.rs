@@ -3,7 +3,7 @@
 use admin::{Published, Question, Slow, Value};
 use backbone::Ticket;
 use engine::Io;
-use hub::{ConnectionId, SlowSession, home_shard};
+use hub::{ConnectionId, PolicyIndex, SlowSession, home_shard};
 use model::{Code, CommandId, Draft, Event, HistoryQuery, Position, Refusal, TopicName};
 use protocol::native::binary::{self, IsBinary};
 use protocol::websocket::{MessageWriter, Opcode};
@@ -47,20 +47,26 @@ impl<I: Io> Shard<I> {
 
     /// Sends a draft to its home; whoever is `parked` hears what became of it.
     pub(crate) fn publish(&mut self, draft: Draft, parked: Parked) {
-        if let Err(refusal) = self.check_publish(&draft, &parked) {
+        let policy = self.hub.policy_index(&draft.topic);
+        if let Err(refusal) = self.check_publish(&draft, policy, &parked) {
             return self.answer_parked(parked, Err(refusal));
         }
         let ticket = self.await_publish(parked);
         let home = home_shard(&draft.topic, self.shard_count);
         if home == self.index {
-            self.append(ticket, draft);
+            self.append(ticket, draft, policy);
         } else if self.try_mail_to(home, ShardMail::Append { ticket, draft }).is_err() {
             let text = "cannot publish now: the topic's shard has a full mailbox; try again";
             self.handle_appended(ticket, Err(Refusal::new(Code::Busy, text)));
         }
     }
 
-    fn check_publish(&mut self, draft: &Draft, parked: &Parked) -> Result<(), Refusal> {
+    fn check_publish(
+        &mut self,
+        draft: &Draft,
+        policy: PolicyIndex,
+        parked: &Parked,
+    ) -> Result<(), Refusal> {
         /// What is kept beside a payload: its topic, its place, its key.
         const KEPT_BYTES: usize = 1 << 10;
         self.publishing.check_room(parked)?;
@@ -68,7 +74,7 @@ impl<I: Io> Shard<I> {
         if !parked.is_nobody() && !self.memory.has_room(KEPT_BYTES) {
             return Err(self.memory.refusal(&format!("publish to `{}`", draft.topic)));
         }
-        let bytes_max = self.hub.policy_for(&draft.topic).payload_bytes_max;
+        let bytes_max = self.hub.policy(policy).payload_bytes_max;
         let len = draft.payload.bytes().len();
         let Some(bytes_max) = bytes_max.filter(|max| len > *max) else { return Ok(()) };
         let text = format!(
@@ -82,16 +88,23 @@ impl<I: Io> Shard<I> {
     /// Sends the server's own word to its home; where the mailbox is full it waits.
     pub(crate) fn publish_surely(&mut self, draft: Draft) {
         let ticket = self.await_publish(Parked::NOBODY);
+        let policy = self.hub.policy_index(&draft.topic);
         let home = home_shard(&draft.topic, self.shard_count);
         if home == self.index {
-            self.append(ticket, draft);
+            self.append(ticket, draft, policy);
         } else {
             self.mail_to(home, ShardMail::Append { ticket, draft });
         }
     }
 
-    pub(crate) fn tell_appended(&mut self, ticket: Ticket, topic: TopicName, position: Position) {
-        let level = self.hub.policy_for(&topic).ack;
+    pub(crate) fn tell_appended(
+        &mut self,
+        ticket: Ticket,
+        topic: TopicName,
+        position: Position,
+        policy: PolicyIndex,
+    ) {
+        let level = self.backbones.level_of(self.hub.policy(policy));
         self.route_appended(ticket, Ok(Appended { topic, position, level }));
     }
 

@@ -10,8 +10,8 @@ use admin::{Exchange, ShardCounters, Times};
 use backbone::{BackboneEvent, DiskBackbone, LatestTime, MemoryBackbone, StoredTopic, Ticket};
 use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
 use hub::{
-    Chunks, Closed, ConnectionId, Connections, Devices, Hub, HubOptions, Outlet, ShardConnection,
-    ShardIndex,
+    Chunks, Closed, ConnectionId, Connections, Devices, Hub, HubOptions, Outlet, PolicyIndex,
+    ShardConnection, ShardIndex,
 };
 use model::planted::{Fault, is_planted};
 use model::{
@@ -709,13 +709,14 @@ impl<I: Io> Shard<I> {
         match event {
             BackboneEvent::Kept { ticket, topic, position, publication } => {
                 self.counters.publications += 1;
-                self.hub.handle_kept(&topic, &position, publication, self.now);
+                let policy = self.hub.handle_kept(&topic, &position, publication, self.now);
                 if let Some(ticket) = ticket {
-                    self.tell_appended(ticket, topic, position);
+                    self.tell_appended(ticket, topic, position, policy);
                 }
             }
             BackboneEvent::Repeated { ticket, topic, position } => {
-                self.tell_appended(ticket, topic, position);
+                let policy = self.hub.policy_index(&topic);
+                self.tell_appended(ticket, topic, position, policy);
             }
             BackboneEvent::NotKept { ticket, refusal } => self.route_appended(ticket, Err(refusal)),
             BackboneEvent::Unknown { ticket, refusal } => self.route_appended(ticket, Err(refusal)),
@@ -731,8 +732,8 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    /// Hands a draft to the backbone of this shard.
-    pub(crate) fn append(&mut self, ticket: Ticket, draft: model::Draft) {
+    /// Hands a draft to the backbone of this shard that its policy names.
+    pub(crate) fn append(&mut self, ticket: Ticket, draft: model::Draft, policy: PolicyIndex) {
         if !self.hub.has_room_for_topic(&draft.topic) {
             let text = format!(
                 "cannot publish to `{}`: the shard holds topics_per_shard_max topics already; \
@@ -742,7 +743,7 @@ impl<I: Io> Shard<I> {
             self.route_appended(ticket, Err(Refusal::new(Code::TooManyTopics, text)));
             return;
         }
-        self.backbones.append(self.hub.policy_for(&draft.topic), ticket, draft, self.now);
+        self.backbones.append(self.hub.policy(policy), ticket, draft, self.now);
     }
 
     fn take_mail(&mut self) {
@@ -754,7 +755,10 @@ impl<I: Io> Shard<I> {
             self.note_work(STEPS_OF_MAIL);
             match mail {
                 ShardMail::Hub { from, mail } => self.hub.handle_mail(from, mail, self.now),
-                ShardMail::Append { ticket, draft } => self.append(ticket, draft),
+                ShardMail::Append { ticket, draft } => {
+                    let policy = self.hub.policy_index(&draft.topic);
+                    self.append(ticket, draft, policy);
+                }
                 ShardMail::Appended { ticket, result } => self.handle_appended(ticket, result),
                 ShardMail::Backbone { backbone, mail } => {
                     self.backbones.handle_mail(backbone, mail)

@@ -322,7 +322,8 @@ impl<I: Io> Shard<I> {
         let payload = Payload::new(PayloadKind::Json, &json::encode_positions(&positions));
         self.subscribers.note_write(ticket, topic.clone(), positions);
         let draft = Draft { topic, payload, idempotency_key: None, expected: None };
-        self.append(ticket, draft);
+        let policy = self.hub.policy_index(&draft.topic);
+        self.append(ticket, draft, policy);
     }
 
     /// Notes that a name which is at home here acknowledges.
@@ -373,7 +374,8 @@ impl<I: Io> Shard<I> {
             let payload = Payload::new(PayloadKind::Json, FORGOTTEN);
             let draft = Draft { topic, payload, idempotency_key: None, expected: None };
             let ticket = self.await_publish(Parked::NOBODY);
-            self.append(ticket, draft);
+            let policy = self.hub.policy_index(&draft.topic);
+            self.append(ticket, draft, policy);
         }
     }
 

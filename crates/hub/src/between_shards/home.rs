@@ -14,7 +14,7 @@ use crate::sending::encoder::Encoder;
 use crate::tables::index::{ShardIndex, Slot, TopicIndex};
 use crate::topics::history::History;
 use crate::topics::name_walk::Walk;
-use crate::topics::topic::{Follower, Topic};
+use crate::topics::topic::{Follower, PolicyIndex, Topic};
 
 /// Topics in one piece of an answer to `FollowSelector`.
 const SELECTED_PIECE: usize = 256;
@@ -48,15 +48,16 @@ impl<E: Encoder> Hub<E> {
         self.take_home(index, position, position.sequence);
     }
 
-    /// Hears from the backbone that a publication to a topic at home here was kept.
+    /// Hears from the backbone that a publication to a topic at home here was kept. Answers the topic's policy.
     pub fn handle_kept(
         &mut self,
         name: &TopicName,
         position: &Position,
         publication: Publication,
         now: Moment,
-    ) {
+    ) -> PolicyIndex {
         let index = self.find_or_make_topic(name);
+        let policy = self.topics.at(index).policy;
         let before = position.sequence.back(1);
         if !self.topics.at(index).is_live {
             self.take_home(index, position, before);
@@ -67,6 +68,7 @@ impl<E: Encoder> Hub<E> {
         }
         self.tell_followers(index, &publication);
         self.take_publication(index, publication, now);
+        policy
     }
 
     /// Makes a topic live at its home: it gets its number, and askers get its state.

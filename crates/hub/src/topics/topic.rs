@@ -99,8 +99,9 @@ impl EpochIndex {
     pub(crate) const NONE: Self = Self(u16::MAX);
 }
 
+/// Which of a server's policies goes for a topic: its place among the rules, or after them where none selects the topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PolicyIndex(pub u16);
+pub struct PolicyIndex(pub(crate) u16);
 
 impl Topic {
     /// What shards call it among each other.
