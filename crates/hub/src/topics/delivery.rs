@@ -57,7 +57,7 @@ impl What {
     /// The sequence at which a reader stood before it.
     pub(crate) fn sequence_before(&self) -> Sequence {
         match self {
-            Self::Publication(publication) => publication.sequence().back(1),
+            Self::Publication(publication) => publication.previous(),
             Self::Announcement { start } => *start,
             Self::Epoch { at } => *at,
             Self::Lost(lost) => lost.after,

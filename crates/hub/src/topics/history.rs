@@ -1,4 +1,4 @@
-//! The publications of one topic that are still kept, oldest first, without holes.
+//! The publications of one topic that are still kept, oldest first: each follows the one before it.
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,7 @@ impl History {
         policy: &TopicPolicy,
         now: Moment,
     ) {
-        if self.newest().is_some_and(|newest| newest.sequence().next() != publication.sequence()) {
+        if self.newest().is_some_and(|newest| !publication.follows(newest.sequence())) {
             self.lose(delivery);
         }
         self.bytes += publication.payload().len();
@@ -201,6 +201,24 @@ mod tests {
         for (policy, expected) in cases {
             assert_eq!(sequences(&history(&policy, &[10, 20, 30, 40])), expected, "{policy:?}");
         }
+    }
+
+    #[test]
+    fn it_keeps_what_follows_over_a_hole_in_the_numbering_and_forgets_what_does_not() {
+        let policy = TopicPolicy::default();
+        let mut history = History::default();
+        let mut push = |previous: u64, number: u64| {
+            let sequence = |number| Sequence::new(number).expect("small");
+            let payload = Payload::new(PayloadKind::Text, b"0123456789");
+            let publication =
+                Publication::after(sequence(previous), payload, sequence(number), at(number));
+            history.push(number, publication, &policy, at(number));
+            sequences(&history)
+        };
+        push(0, 3);
+        assert_eq!(push(3, 7), [3, 7]);
+        assert_eq!(push(7, 8), [3, 7, 8]);
+        assert_eq!(push(9, 12), [12], "9 was never heard of");
     }
 
     #[test]
