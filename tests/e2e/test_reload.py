@@ -25,6 +25,7 @@ OTHERS = {
     "access.trusted_proxies": '["10.0.0.0/8"]',
     "access.tokens": '[{token = "t", name = "a"}]',
     "applications": APPLICATIONS.split(" = ", 1)[1].strip().replace("abcdef", "ABCDEF"),
+    "log.level": '"info,server=debug"',
     "classes": '[{name = "phones", bytes_per_second = 5}]',
     "topics": '[{selector = "a/#", history_count = 3}]',
     "webhooks": f"[{HOOK}]",
@@ -139,13 +140,23 @@ def test_origins_and_hosts_go_for_who_comes(server):
 
 def test_live_limits_go_for_who_is_in(server):
     filtered = '{"id": 2, "type": "subscribe", "topics": ["a"], "filter": "1 == 1"}'
-    handle = '{"id": 3, "type": "handle", "topics": ["a", "b"]}'
     with connect(f"{server.url}/v1/ws") as session, socket.create_connection(("127.0.0.1", server.port)) as idle:
-        reload(server, text_with() + "[limits]\nfilter_bytes_max = 3\nhandlers_per_session_max = 1\nkeep_alive_ms = 1\n")
+        reload(server, text_with() + "[limits]\nfilter_bytes_max = 3\nkeep_alive_ms = 1\n")
         assert "refused" in (said := say(session, filtered)) and "filter" in said, said
-        assert "handlers_per_session_max" in say(session, handle)
         idle.settimeout(PATIENCE_SECONDS)
         assert idle.recv(1) == b"", "keep_alive_ms goes for a connection that was there"
+
+
+def test_the_level_of_the_log_goes_at_once(server):
+    def session():
+        with connect(f"{server.url}/v1/ws") as session:
+            assert '"published"' in say(session, PUBLISH)
+
+    session()
+    reload(server, text_with() + '[log]\nlevel = "info,server=debug"\n')
+    assert "session opened" not in server.errors()
+    session()
+    until(lambda: "session opened" in server.errors(), server.errors)
 
 
 def test_what_needs_a_restart_goes_on_as_it_was(server):

@@ -340,9 +340,6 @@ pub(crate) struct BenchArgs {
 /// The server's log, on standard error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogArgs {
-    /// The level of the log: off, error, warn, info, debug or trace; also by part: info,webhooks=debug.
-    #[arg(long = "log-level", value_name = "LEVEL", default_value = "info", env = "TIDEGATE_LOG")]
-    pub level: LogLevel,
     /// How: lines of text, or an object of JSON on each line.
     #[arg(long = "log-format", value_enum, default_value_t, env = "TIDEGATE_LOG_FORMAT")]
     pub format: LogFormat,
@@ -375,6 +372,10 @@ pub(crate) struct SettingsArgs {
     /// for all pages of your own machine, `*` for any; may be given more than once.
     #[arg(long = "origin", value_name = "ORIGIN", value_parser = origin_of)]
     pub origins: Vec<String>,
+    /// The level of the log, instead of what the configuration says: off, error, warn, info, debug or trace; also by part:
+    /// info,webhooks=debug.
+    #[arg(long = "log-level", value_name = "LEVEL", env = "TIDEGATE_LOG")]
+    pub log_level: Option<LogLevel>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -42,5 +42,8 @@ pub(crate) fn sources(args: &SettingsArgs, origins: &[String]) -> Result<Sources
     if let Some(shards) = args.shards.filter(|count| *count > 0) {
         all = all.with_flag("--shards", "engine.shards", &i64::from(shards).into());
     }
+    if let Some(level) = &args.log_level {
+        all = all.with_flag("--log-level (TIDEGATE_LOG)", "log.level", &level.text.as_str().into());
+    }
     Ok(all.with_origins(origins.iter().cloned()))
 }

@@ -12,9 +12,11 @@ use std::sync::mpsc::{
 };
 use std::time::{Duration, Instant};
 
+use server::config::log_levels;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{Registry, reload};
 
 use crate::args::{LogArgs, LogFormat};
 use crate::{Failure, Outcome};
@@ -25,36 +27,43 @@ const LINES_WAITING_MAX: usize = 4_096;
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// How long the last lines may take to be written when the program ends.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-/// The parts of the program that may have a level of their own.
-const PARTS: [&str; 3] = ["server", "backbone", "webhooks"];
 
 /// The level of the log, or levels by part of the program.
 #[derive(Clone, Debug)]
-pub(crate) struct LogLevel(Targets);
+pub(crate) struct LogLevel {
+    /// As it was written.
+    pub text: String,
+    targets: Targets,
+}
 
 impl FromStr for LogLevel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
         let mut targets = Targets::new().with_default(LevelFilter::INFO);
-        for word in text.split(',') {
-            let (part, level) = word.split_once('=').map_or((None, word), |(p, l)| (Some(p), l));
-            let is_level = LEVELS.contains(&level);
-            let Some(level) = level.parse::<LevelFilter>().ok().filter(|_| is_level) else {
-                return Err(format!("`{level}` is not a level; say {}", LEVELS.join(", ")));
-            };
+        for (part, level) in log_levels(text)? {
+            let level = level.parse::<LevelFilter>().map_err(|error| error.to_string())?;
             targets = match part {
                 None => targets.with_default(level),
-                Some(part) if PARTS.contains(&part) => {
-                    targets.with_target(format!("tidegate_{part}"), level)
-                }
-                Some(part) => {
-                    return Err(format!("there is no part `{part}`; say {}", PARTS.join(" or ")));
-                }
+                Some(part) => targets.with_target(format!("tidegate_{part}"), level),
             };
         }
-        Ok(Self(targets))
+        Ok(Self { text: text.into(), targets })
+    }
+}
+
+/// Changes the level while the program runs.
+#[derive(Clone)]
+pub(crate) struct LogLevels(reload::Handle<Targets, Registry>);
+
+impl LogLevels {
+    /// Logs by `text` from now on, which the configuration has checked.
+    pub(crate) fn set(&self, text: &str) {
+        let set = LogLevel::from_str(text)
+            .and_then(|level| self.0.reload(level.targets).map_err(|error| error.to_string()));
+        if let Err(error) = set {
+            tracing::error!("cannot change the level of the log: {error}; start the server again");
+        }
     }
 }
 
@@ -67,13 +76,14 @@ enum Job {
 
 /// The running log.
 pub(crate) struct Log {
+    levels: LogLevels,
     lines: Lines,
     format: LogFormat,
 }
 
 impl Log {
     /// Starts to log what the process does.
-    pub(crate) fn start(args: &LogArgs) -> Result<Self, (Failure, String)> {
+    pub(crate) fn start(args: &LogArgs, level: &str) -> Result<Self, (Failure, String)> {
         let cannot = |error: &dyn std::fmt::Display| {
             (Failure::Other, format!("cannot start the log: {error}; free some memory"))
         };
@@ -83,8 +93,9 @@ impl Log {
             .name("log".into())
             .spawn(move || write_all(&jobs, &lost, io::stderr()))
             .map_err(|error| cannot(&error))?;
-        let LogLevel(targets) = args.level.clone();
-        let registry = tracing_subscriber::registry().with(targets);
+        let level = LogLevel::from_str(level).map_err(|error| (Failure::Usage, error))?;
+        let (filter, handle) = reload::Layer::new(level.targets);
+        let registry = tracing_subscriber::registry().with(filter);
         let layer = tracing_subscriber::fmt::layer().with_target(false).with_writer(lines.clone());
         let set = match args.format {
             LogFormat::Text => {
@@ -97,7 +108,12 @@ impl Log {
             }
         };
         set.map_err(|error| cannot(&error))?;
-        Ok(Self { lines, format: args.format })
+        Ok(Self { levels: LogLevels(handle), lines, format: args.format })
+    }
+
+    /// The handle that changes its level.
+    pub(crate) fn levels(&self) -> LogLevels {
+        self.levels.clone()
     }
 
     /// Writes the last lines. Where the log is JSON, what the program failed of is its last line and told nowhere else.

@@ -12,13 +12,21 @@ use webhooks::Plan;
 
 use crate::args::{Remote, ServeArgs, SettingsArgs};
 use crate::config::{bad, sources};
-use crate::log::Log;
+use crate::log::{Log, LogLevels};
 use crate::{Failure, Outcome, feed};
 
 pub(crate) fn serve(args: &ServeArgs) -> Outcome {
     let signals = Signals::watch()?;
-    let log = Log::start(&args.log)?;
-    log.finish(start(&args.settings, &args.settings.origins, &signals).and_then(wait))
+    let log = Log::start(&args.log, &level_of(&args.settings))?;
+    let started = start(&args.settings, &args.settings.origins, &signals, log.levels());
+    log.finish(started.and_then(wait))
+}
+
+/// The level of the log from the first line on: the flag's, or the usual one, where the configuration is wrong.
+fn level_of(args: &SettingsArgs) -> String {
+    let config = sources(args, &[]).and_then(|it| it.config());
+    let flag = || args.log_level.as_ref().map_or("info".into(), |level| level.text.clone());
+    config.map_or_else(|_| flag(), |config| config.log_level)
 }
 
 fn wait(server: Server) -> Outcome {
@@ -30,11 +38,12 @@ fn wait(server: Server) -> Outcome {
 /// A server, and the feed in a thread beside it that publishes like any other client.
 pub(crate) fn demo(args: &ServeArgs) -> Outcome {
     let signals = Signals::watch()?;
-    let log = Log::start(&args.log)?;
+    let log = Log::start(&args.log, &level_of(&args.settings))?;
     // Who tries it out does so from a page of a development server.
     let origins: Vec<String> =
         args.settings.origins.iter().cloned().chain(["loopback".into()]).collect();
-    log.finish(start(&args.settings, &origins, &signals).and_then(show))
+    let started = start(&args.settings, &origins, &signals, log.levels());
+    log.finish(started.and_then(show))
 }
 
 fn show(server: Server) -> Outcome {
@@ -59,6 +68,7 @@ fn start(
     args: &SettingsArgs,
     origins: &[String],
     signals: &Signals,
+    levels: LogLevels,
 ) -> Result<Server, (Failure, String)> {
     let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("TIDEGATE_COMMIT"));
     let file =
@@ -68,7 +78,7 @@ fn start(
     let mut config = started.config().map_err(bad)?;
     let plan = Plan::new(&mut config).map_err(|error| (Failure::BadConfig, error.to_string()))?;
     let reading =
-        Reading { args: args.clone(), origins: origins.to_vec(), own: plan.token(&config) };
+        Reading { args: args.clone(), origins: origins.to_vec(), own: plan.token(&config), levels };
     let server = Server::start(config).map_err(|error| (Failure::Other, error.to_string()))?;
     let webhooks = plan.start(&server).map_err(|error| (Failure::Other, error.to_string()))?;
     let stopper = server.stopper();
@@ -101,6 +111,7 @@ struct Reading {
     origins: Vec<String>,
     /// The token that webhooks come in with.
     own: Option<(String, Principal)>,
+    levels: LogLevels,
 }
 
 /// Handles SIGHUP.
@@ -123,6 +134,7 @@ fn reload_of(server: &Server, reading: Reading, started: Sources) -> Box<dyn Fn(
                 "not taken over: `{setting}` was changed, and goes only after a restart"
             );
         }
+        reading.levels.set(&config.log_level);
         config.access.tokens.extend(reading.own.clone());
         reloader.take_over(config);
         tracing::info!(changed = %taken.join(" "), "configuration taken over");

@@ -18,6 +18,7 @@ use model::{Features, Limits, PolicyRule, Rates};
 pub use access::{AccessConfig, AddressRange, ApplicationConfig, KeyConfig, check_origin};
 pub use parse::{ConfigError, load, parse};
 pub use schema::{Reload, Setting, settings};
+pub use sections::log_levels;
 pub use sources::{Reloaded, Sources};
 pub use text::{default_text, reference};
 pub use variables::variable_of;
@@ -68,6 +69,8 @@ pub struct Config {
     pub compression: CompressionConfig,
     /// Every bound.
     pub limits: Limits,
+    /// What is logged: a level, or levels by part of the program.
+    pub log_level: String,
     /// Whether `/diagnostics/echo` is served.
     pub echo: bool,
     /// Whether hiccups are metered, for `/diagnostics/hiccups`.
@@ -153,6 +156,7 @@ impl Default for Config {
             classes: Vec::new(),
             policies: Vec::new(),
             limits: Limits::default(),
+            log_level: "info".into(),
             echo: false,
             hiccups: false,
             unknown_events: false,

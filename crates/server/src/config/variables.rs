@@ -145,6 +145,7 @@ mod tests {
             }
             "classes" => "[{name = \"tablets\", bytes_per_second = 5}]",
             "topics" => "[{selector = \"a/#\", history_count = 3}]",
+            "log.level" => "\"debug\"",
             "compression.level" => "4",
             _ => match &key.default {
                 Default::Is(text) if text.starts_with('"') => "\"another\"",

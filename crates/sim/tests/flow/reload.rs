@@ -30,6 +30,7 @@ fn other(setting: &Setting) -> String {
             "true" => "false",
             "false" => "true",
             "\"tidegate\"" => "\"other\"",
+            "\"info\"" => "\"debug\"",
             shown => {
                 let number = shown.parse::<u64>().map(|number| (number + 1).to_string());
                 return number.unwrap_or_else(|_| shown.into());

@@ -21,10 +21,8 @@ pub(super) fn limits() -> Section {
 
 /// Limits that shards read from their configuration each time. The others are copied at the start, or are asked by
 /// threads that keep the first configuration.
-const LIVE: [&str; 31] = [
+const LIVE: [&str; 25] = [
     "answer_ms",
-    "changes_waiting_max",
-    "client_bytes_max",
     "connections_per_address_max",
     "device_unsent_bytes_max",
     "devices_per_session_max",
@@ -32,7 +30,6 @@ const LIVE: [&str; 31] = [
     "filter_bytes_max",
     "foreign_origins_max",
     "handler_concurrency_max",
-    "handlers_per_session_max",
     "interval_ms_max",
     "keep_alive_ms",
     "mail_waiting_max",
@@ -45,13 +42,10 @@ const LIVE: [&str; 31] = [
     "request_ms",
     "request_timeout_ms_max",
     "requests_per_second_per_address_max",
-    "requests_per_session_max",
     "silence_ms",
     "stream_keep_alive_ms",
     "stream_ms_max",
     "subscriber_age_ms",
-    "subscriber_names_max",
-    "subscribes_waiting_max",
     "unknown_hosts_max",
 ];
 

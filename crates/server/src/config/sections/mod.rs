@@ -3,8 +3,11 @@
 mod access;
 mod applications;
 mod limits;
+mod log;
 mod server;
 mod topics;
+
+pub use log::log_levels;
 
 use super::schema::Section;
 
@@ -20,6 +23,7 @@ pub(super) fn all() -> Vec<Section> {
         access::classes(),
         topics::topics(),
         server::compression(),
+        log::log(),
         server::diagnostics(),
         limits::limits(),
     ]
