@@ -37,7 +37,7 @@ pub struct TopicPolicy {
     pub lagged: Lagged,
     /// How safe a publication is when it is acknowledged.
     pub ack: AckLevel,
-    /// What orders and keeps the topic; if `None`, what is as safe as `ack` says.
+    /// The backbone that orders and keeps the topic; if `None`, the one that is as safe as `ack` says.
     pub backbone: Option<BackboneIndex>,
     /// Bytes in one payload, if fewer than the server's limit.
     pub payload_bytes_max: Option<usize>,
@@ -75,7 +75,7 @@ impl TopicPolicy {
         })
     }
 
-    /// What orders and keeps the topic.
+    /// The backbone that orders and keeps the topic.
     pub fn backbone(&self) -> BackboneIndex {
         self.backbone.unwrap_or(match self.ack {
             AckLevel::Memory => BackboneIndex::MEMORY,
