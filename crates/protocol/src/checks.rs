@@ -1,11 +1,14 @@
 //! Properties that hold for all bytes. The property tests and the fuzzer call the same functions.
 
-use model::{Limits, TopicName};
+use model::{Command, CommandId, Detach, Features, Limits, Refusal, Selector, TopicName, Unhandle};
 
 use crate::device;
 use crate::http::{BodyEvent, BodyReader, MessageFraming, MessageReader, parse_head};
-use crate::native::{Batch, EventId, Undecoded, binary, decode_opening, json};
-use crate::websocket::{Deflater, FrameError, Inbound, Inflater, Role, Unread, WINDOW_BITS};
+use crate::native::{Batch, Conversation, EventId, Undecoded, binary, decode_opening, json};
+use crate::websocket::{
+    Channel, Deflater, FrameError, Heard, Inbound, Inflater, Message, Opcode, Role, Unread,
+    WINDOW_BITS, encode_masked,
+};
 
 fn limits() -> Limits {
     Limits { message_bytes_max: 300, head_bytes_max: 400, body_bytes_max: 500, ..Limits::default() }
@@ -49,6 +52,119 @@ pub fn check_websocket(bytes: &[u8], pieces: &[usize]) {
     let mut deflater = Deflater::new(1, WINDOW_BITS);
     let compressed = deflater.deflate(bytes);
     assert_eq!(Inflater::default().inflate(compressed, bytes.len()), Ok(bytes));
+}
+
+/// What a conversation of the native dialect over a WebSocket heard of `bytes` that arrive in `pieces`, and what it said at once.
+fn converse(bytes: &[u8], pieces: &[usize]) -> (Vec<String>, Vec<u8>) {
+    let (mut channel, mut inbound) = (Channel::default(), Inbound::default());
+    let (mut conversation, mut told, mut out, mut at) =
+        (Conversation::default(), Vec::new(), Vec::new(), 0);
+    let mut pieces = pieces.iter().copied().chain(std::iter::repeat(usize::MAX));
+    while at < bytes.len() {
+        let count = pieces.next().unwrap_or(usize::MAX).clamp(1, bytes.len() - at);
+        let mut piece = bytes[at..at + count].to_vec();
+        at += count;
+        let mut input = Unread::new(&mut piece);
+        loop {
+            let polled = channel.poll_heard(&mut inbound, &mut input, &limits(), None, &mut out);
+            let Some(heard) = polled else { break };
+            told.push(format!("{heard:?}"));
+            let commands = match heard {
+                Heard::Text(text) => {
+                    let decoded = json::decode_command(text, &limits());
+                    vec![decoded.map(|(id, command)| (id, command, binary::IsBinary::No))]
+                }
+                Heard::Binary(bytes) => binary::decode_commands(bytes, &limits()).collect(),
+                Heard::Broken(error) => {
+                    channel.close(error.close_code(), "", &mut out);
+                    Vec::new()
+                }
+                Heard::Control(_) | Heard::Closed => Vec::new(),
+            };
+            let answers = commands.into_iter().map(|command| answer_of(&mut conversation, command));
+            told.extend(answers);
+        }
+    }
+    (told, out)
+}
+
+/// What a conversation has to say to a command.
+fn answer_of(conversation: &mut Conversation, command: binary::Decoded) -> String {
+    let is_first = conversation.handle_command();
+    let result = command.map_err(|undecoded| undecoded.refusal).and_then(|(_, command, _)| {
+        conversation.check(&command, Features::ALL)?;
+        if let Command::Hello(hello) = &command {
+            Conversation::check_greeting(is_first)?;
+            conversation.handle_greeting(hello.features);
+        }
+        Ok(command)
+    });
+    format!("{result:?}")
+}
+
+/// How a peer's bytes are cut into pieces changes nothing of a conversation; what it says a client can read, its last frame comes last
+/// and once, and it greets once.
+pub fn check_conversation(bytes: &[u8], pieces: &[usize]) {
+    let torn = converse(bytes, pieces);
+    assert_eq!(torn, converse(bytes, &[]));
+    let (told, mut out) = torn;
+    let count = |of: &str| told.iter().filter(|told| told.starts_with(of)).count();
+    assert!(count("Ok(Hello") <= 1, "{told:?}");
+    let ends = count("Closed") + count("Broken");
+    assert!(ends <= 1, "{told:?}");
+    let last =
+        told.iter().rposition(|told| told.starts_with("Closed") || told.starts_with("Broken"));
+    assert!(last.is_none_or(|at| at + 1 == told.len()), "nothing is heard after the end: {told:?}");
+    let (mut inbound, mut input, mut said) =
+        (Inbound::default(), Unread::new(&mut out), Vec::new());
+    let all = Limits { message_bytes_max: usize::MAX, ..limits() };
+    while let Some(message) =
+        inbound.poll_message(&mut input, Role::Client, &all).expect("a client can read it")
+    {
+        said.push(matches!(message, Message::Close(_)));
+    }
+    let closes = said.iter().filter(|is_close| **is_close).count();
+    assert_eq!((closes, said.last().is_some_and(|is_close| *is_close)), (ends, ends == 1));
+}
+
+/// A client and a conversation, with nothing between them but bytes in `pieces`: every command arrives as it was said and in order, every
+/// ping is answered, and so is the end.
+pub fn check_pair(kinds: &[u8], pieces: &[usize]) {
+    let (mut bytes, mut said, mut pings) = (Vec::new(), Vec::new(), 0);
+    encode_masked(Opcode::Text, br#"{"type":"hello","id":1}"#, [9; 4], &mut bytes);
+    for (number, kind) in kinds.iter().enumerate() {
+        let id = CommandId(2 + number as u64);
+        let command = match kind % 4 {
+            0 => Command::Ping,
+            1 => Command::Unhandle(Unhandle {
+                selectors: vec![Selector::parse(&format!("a/{number}"), &limits()).expect("valid")],
+            }),
+            2 => Command::Detach(Detach { device: format!("a/{number}").into() }),
+            _ => {
+                pings += 1;
+                encode_masked(Opcode::Ping, &[*kind], [*kind; 4], &mut bytes);
+                continue;
+            }
+        };
+        let mut record = Vec::new();
+        binary::append_command(Some(id), &command, &mut record);
+        encode_masked(Opcode::Binary, &record, [*kind; 4], &mut bytes);
+        said.push(format!("{:?}", Ok::<_, Refusal>(command)));
+    }
+    encode_masked(Opcode::Close, &4001u16.to_be_bytes(), [7; 4], &mut bytes);
+    let (told, mut out) = converse(&bytes, pieces);
+    let commands: Vec<&String> =
+        told.iter().filter(|told| told.starts_with("Ok(")).skip(1).collect();
+    assert_eq!(commands, said.iter().collect::<Vec<_>>());
+    let (mut inbound, mut input, mut pongs) = (Inbound::default(), Unread::new(&mut out), 0);
+    loop {
+        match inbound.poll_message(&mut input, Role::Client, &limits()) {
+            Ok(Some(Message::Pong(_))) => pongs += 1,
+            Ok(Some(Message::Close(reason))) => break assert_eq!(reason, Some((4001, ""))),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(pongs, pings);
 }
 
 /// The messages of an open body, and what ended it.
@@ -165,7 +281,7 @@ pub fn check_http(bytes: &[u8], pieces: &[usize]) {
             let count = pieces.next().unwrap_or(usize::MAX).clamp(1, bytes.len() - at);
             at += reader.handle_bytes(&bytes[at..at + count])?;
         }
-        Ok::<_, model::Refusal>((reader.is_done(), at, reader.into_body()))
+        Ok::<_, Refusal>((reader.is_done(), at, reader.into_body()))
     };
     let (whole, cut) = (read_in(&[]), read_in(pieces));
     match (whole, cut) {
@@ -212,7 +328,7 @@ pub fn check_server_message(message: &[u8]) {
 pub fn check_selector(text: &str) {
     let limits = limits();
     let name = TopicName::parse(text, &limits);
-    let selector = model::Selector::parse(text, &limits);
+    let selector = Selector::parse(text, &limits);
     if let Ok(name) = &name {
         let selector = selector.as_ref().expect("a name is a selector");
         assert!(selector.matches(name.as_str()) && !selector.has_wildcard());
@@ -273,6 +389,34 @@ mod tests {
             check_http(&bytes, &[]);
             check_device(&bytes, &[3, 1, 4]);
             check_opening(&bytes);
+        }
+
+        #[test]
+        fn conversations_nearly_right(
+            frames in prop::collection::vec((
+                prop::sample::select(vec![0x01u8, 0x02, 0x80, 0x81, 0x82, 0x88, 0x89, 0x8A, 0x8B]),
+                NEARLY_JSON,
+            ), 0..6),
+            cut in 0usize..200,
+            pieces in prop::collection::vec(1usize..40, 0..20),
+        ) {
+            let mut bytes = Vec::new();
+            for (first, text) in &frames {
+                let text = &text.as_bytes()[..text.len().min(125)];
+                bytes.extend([*first, 0x80 | text.len() as u8, 0, 0, 0, 0]);
+                bytes.extend(text);
+            }
+            check_conversation(&bytes, &pieces);
+            bytes.truncate(cut);
+            check_conversation(&bytes, &pieces);
+        }
+
+        #[test]
+        fn a_client_and_a_conversation_understand_each_other(
+            kinds in prop::collection::vec(any::<u8>(), 0..20),
+            pieces in prop::collection::vec(1usize..40, 0..40),
+        ) {
+            check_pair(&kinds, &pieces);
         }
 
         #[test]

@@ -9,5 +9,5 @@ pub mod checks;
 mod dialect;
 mod transport;
 
-pub use dialect::{device, native};
+pub use dialect::{device, echo, native};
 pub use transport::{http, websocket};

@@ -1,4 +1,5 @@
 //! Dialects: the contents of messages.
 
 pub mod device;
+pub mod echo;
 pub mod native;

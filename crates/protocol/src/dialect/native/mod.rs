@@ -3,6 +3,7 @@
 //! docs/protocol.md is normative. The tests run its vectors and hold its tables of fields against the code.
 
 pub mod binary;
+mod conversation;
 mod encode;
 mod events;
 pub mod json;
@@ -12,6 +13,7 @@ mod tables;
 mod varint;
 mod wire;
 
+pub use conversation::Conversation;
 pub use encode::{Encoding, Framing, MessageBuilder};
 pub use events::{EventId, EventPlace, join_epochs};
 pub use json::requests::timeout_of;

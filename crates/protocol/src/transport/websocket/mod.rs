@@ -1,5 +1,6 @@
 //! WebSocket, RFC 6455: handshake, frames in, frames out. Both roles.
 
+mod channel;
 mod deflate;
 mod encode;
 mod error;
@@ -7,6 +8,7 @@ mod handshake;
 mod inbound;
 mod unmask;
 
+pub use channel::{Channel, Due, Heard};
 pub use deflate::{Deflate, Deflater, Inflater, WINDOW_BITS};
 pub use encode::{
     MessageWriter, Opcode, encode_close, encode_header, encode_masked, encode_ping, encode_pong,
