@@ -54,7 +54,8 @@ pub fn check_websocket(bytes: &[u8], pieces: &[usize]) {
     assert_eq!(Inflater::default().inflate(compressed, bytes.len()), Ok(bytes));
 }
 
-/// What a conversation of the native dialect over a WebSocket heard of `bytes` that arrive in `pieces`, and what it said at once.
+/// The things that a conversation of the native dialect over a WebSocket heard of `bytes` that arrive in `pieces`, and the
+/// bytes that it said at once.
 fn converse(bytes: &[u8], pieces: &[usize]) -> (Vec<String>, Vec<u8>) {
     let (mut channel, mut inbound) = (Channel::default(), Inbound::default());
     let (mut conversation, mut told, mut out, mut at) =
@@ -88,7 +89,7 @@ fn converse(bytes: &[u8], pieces: &[usize]) -> (Vec<String>, Vec<u8>) {
     (told, out)
 }
 
-/// What a conversation has to say to a command.
+/// The answer of a conversation to a command.
 fn answer_of(conversation: &mut Conversation, command: binary::Decoded) -> String {
     let is_first = conversation.handle_command();
     let result = command.map_err(|undecoded| undecoded.refusal).and_then(|(_, command, _)| {

@@ -9,7 +9,7 @@ use engine::Io;
 use hub::{ConnectionId, SessionIndex};
 use model::{RandomState, Selector, Subscribe};
 
-use crate::connection::{Connection, Native, State};
+use crate::connection::{Connection, Conversation, Native};
 use crate::input::{CommandSource, Commands};
 use crate::shard::Shard;
 
@@ -43,13 +43,17 @@ impl Subscribing {
 
 impl<I: Io> Shard<I> {
     /// Bytes of answers that wait for a connection, and that those under way may have.
-    fn answers_waiting(&self, state: &State) -> usize {
-        match state {
-            State::DeviceSocket(open) => open.answers_bytes(),
-            State::Echo(echo) => echo.unsent.len(),
-            state => state.native().map_or(0, |native| {
-                self.hub.answers_bytes(native.session) + native.under_way as usize
-            }),
+    fn answers_waiting(&self, conversation: &Conversation) -> usize {
+        match conversation {
+            Conversation::Native(native) => {
+                self.hub.answers_bytes(native.session) + native.speech.under_way()
+            }
+            Conversation::Queries(open) => open.answers_bytes(),
+            Conversation::Echo(echo) => echo.unsent.len(),
+            Conversation::Head(_)
+            | Conversation::Body(_)
+            | Conversation::Answering(_)
+            | Conversation::Device(_) => 0,
         }
     }
 
@@ -61,8 +65,8 @@ impl<I: Io> Shard<I> {
 
     fn room_on(&self, link: ConnectionId, connection: &Connection) -> usize {
         let bytes_max = self.config.limits.answers_bytes_max;
-        let room = bytes_max.saturating_sub(self.answers_waiting(&connection.state));
-        let Some(native) = connection.state.native() else { return room };
+        let room = bytes_max.saturating_sub(self.answers_waiting(&connection.conversation));
+        let Some(native) = connection.conversation.native() else { return room };
         match room.checked_sub(self.subscribing.of(link)) {
             Some(rest) if rest > 0 => rest,
             _ if self.hub.awaits_topics(native.session) => 0,
@@ -73,8 +77,10 @@ impl<I: Io> Shard<I> {
     /// Whether a connection's answers leave room for another command.
     pub(crate) fn has_room(&self, link: ConnectionId) -> bool {
         let Some(connection) = self.open_connection(link) else { return true };
-        let is_on_time = match &connection.state {
-            State::DeviceSocket(open) => open.len() < 2 * self.config.limits.device_requests_max,
+        let is_on_time = match &connection.conversation {
+            Conversation::Queries(open) => {
+                open.speech.len() < 2 * self.config.limits.device_requests_max
+            }
             _ => true,
         };
         is_on_time && self.room_on(link, connection) > 0
@@ -82,21 +88,20 @@ impl<I: Io> Shard<I> {
 
     fn native_of(&mut self, link: ConnectionId) -> Option<&mut Native> {
         let connection = self.connection(link);
-        connection.and_then(|open| open.state.native_mut())
+        connection.and_then(|open| open.conversation.native_mut())
     }
 
     /// Counts an answer that is under way to a connection.
     pub(crate) fn reserve(&mut self, link: ConnectionId, bytes: usize) {
         if let Some(native) = self.native_of(link) {
-            native.under_way += u32::try_from(bytes).unwrap_or(u32::MAX / 2);
+            native.speech.reserve(bytes);
         }
     }
 
     /// Counts it no more: it is here.
     pub(crate) fn release(&mut self, link: ConnectionId, bytes: usize) {
         if let Some(native) = self.native_of(link) {
-            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX / 2);
-            native.under_way = native.under_way.saturating_sub(bytes);
+            native.speech.release(bytes);
             self.touch(link);
         }
     }
@@ -129,7 +134,7 @@ impl<I: Io> Shard<I> {
         if self.subscribing.of(link) == 0 {
             return;
         }
-        let native = self.open_connection(link).and_then(|open| open.state.native());
+        let native = self.open_connection(link).and_then(|open| open.conversation.native());
         if native.is_some_and(|native| !self.hub.awaits_topics(native.session)) {
             self.subscribing.forget(link);
         }
@@ -173,8 +178,8 @@ impl<I: Io> Shard<I> {
             if commands.is_empty() {
                 return true;
             }
-            let native = self.open_connection(link).and_then(|open| open.state.native());
-            if native.is_none_or(|native| native.is_closing) {
+            let open = self.open_connection(link);
+            if open.is_none_or(|open| open.open_native().is_none()) {
                 return true;
             }
             if !self.has_room(link) || self.has_worked_enough() {

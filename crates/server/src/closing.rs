@@ -8,7 +8,8 @@ use engine::Io;
 use hub::ConnectionId;
 use model::RandomState;
 
-use crate::connection::{Native, State};
+use crate::byte_queue::ByteQueue;
+use crate::connection::{Conversation, Native};
 use crate::shard::Shard;
 
 /// How long a connection that we close may take to receive the reason.
@@ -70,6 +71,12 @@ impl ClosingConnections {
 }
 
 impl<I: Io> Shard<I> {
+    /// Lets a connection go whose last words were said, once they are taken. Input that waited has a turn, which finds that out.
+    pub(crate) fn end_soon(&mut self, link: ConnectionId) {
+        self.inputs.wake(link);
+        self.close_soon(link);
+    }
+
     /// Lets a connection go once it took what waits for it.
     pub(crate) fn close_soon(&mut self, link: ConnectionId) {
         let until = self.now.elapsed + CLOSE_PATIENCE;
@@ -96,15 +103,17 @@ impl<I: Io> Shard<I> {
     fn has_taken_all(&self, link: ConnectionId) -> bool {
         let Some(connection) = self.open_connection(link) else { return false };
         self.closing.all.contains(&link)
-            && match &connection.state {
-                State::Native(Native { session, .. }) => self.hub.answers_bytes(*session) == 0,
-                State::Stream(stream) => self.hub.answers_bytes(stream.native.session) == 0,
-                State::Polled(polled) => self.hub.answers_bytes(polled.native.session) == 0,
-                State::Echo(echo) => echo.unsent.is_empty(),
-                State::Device(attached) => attached.unsent.is_empty(),
-                State::DeviceSocket(open) => open.unsent.is_empty(),
-                State::Answering(answering) => answering.unsent.is_empty() && answering.is_whole,
-                State::Head(_) | State::Body(_) => true,
+            && match &connection.conversation {
+                Conversation::Native(Native { session, .. }) => {
+                    self.hub.answers_bytes(*session) == 0
+                }
+                Conversation::Echo(_) | Conversation::Device(_) | Conversation::Queries(_) => {
+                    connection.conversation.unsent().is_none_or(ByteQueue::is_empty)
+                }
+                Conversation::Answering(answering) => {
+                    answering.unsent.is_empty() && answering.is_whole
+                }
+                Conversation::Head(_) | Conversation::Body(_) => true,
             }
     }
 }

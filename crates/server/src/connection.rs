@@ -1,100 +1,138 @@
-//! What a shard remembers of one connection. Idle WebSockets are the many: they must stay small.
+//! What a shard remembers of one connection: how its bytes travel, times what is said. Idle WebSockets are the many: they must stay
+//! small.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use access::Counted;
 use admin::AnswerTaker;
 use engine::{Io, Sent, Socket};
 use hub::{ConnectionId, SessionIndex};
-use model::{Features, Principal};
+use model::{Principal, RandomState};
 use protocol::http::{BodyReader, RequestHead};
-use protocol::native::Framing;
-use protocol::websocket::{Deflater, Inbound};
+use protocol::websocket::Channel;
+use protocol::{echo, native};
 
 use crate::byte_queue::ByteQueue;
 use crate::devices::{Attached, DeviceSocket};
-use crate::reply::Asker;
+use crate::input::Inbounds;
+use crate::poll::Poll;
 
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// When the peer was last heard, in whole seconds; for requests, when they began.
     pub heard_at: u32,
-    pub state: State,
+    pub transport: Transport,
+    pub conversation: Conversation,
 }
 
-/// What a connection is at.
+/// How a connection's bytes travel. What most connections do not need is beside them, in [`Transports`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Transport {
+    /// Requests, or one whose body stays open.
+    Http,
+    /// A WebSocket.
+    WebSocket(Channel),
+    /// The body of a response that goes on.
+    Response { is_closing: bool },
+    /// None: what is told waits for polls.
+    Polls { is_closing: bool },
+}
+
+/// State of transports beside the connections themselves: of most connections there is nothing here.
+#[derive(Debug, Default)]
+pub(crate) struct Transports {
+    /// Messages that are half-received.
+    pub inbounds: Inbounds,
+    /// State between polled sessions and their polls.
+    pub polls: HashMap<ConnectionId, Poll, RandomState>,
+    /// When responses that go on began, in whole seconds.
+    pub responses: HashMap<ConnectionId, u32, RandomState>,
+}
+
+impl Transport {
+    /// Whether its last words were said: nothing is heard any more.
+    pub(crate) fn is_closing(&self) -> bool {
+        match self {
+            Self::Http => false,
+            Self::WebSocket(channel) => channel.is_closing(),
+            Self::Response { is_closing } | Self::Polls { is_closing } => *is_closing,
+        }
+    }
+}
+
+/// The conversation on a connection. A dialect is one of these, a folder of `protocol`, and its line in each match of `events`.
 #[derive(Debug)]
-pub(crate) enum State {
+pub(crate) enum Conversation {
     /// A request head is arriving; what is here of it, and of requests after it.
     Head(ByteQueue),
     /// A request body is arriving.
     Body(Box<Arriving>),
     /// A request was handed on; its answer is awaited or being sent.
     Answering(Box<Answering>),
-    /// A WebSocket that speaks the native dialect.
+    /// The native dialect.
     Native(Native),
-    /// A WebSocket that echoes.
+    /// Everything comes back.
     Echo(Box<Echo>),
-    /// A response that goes on.
-    Stream(Box<Stream>),
     /// An attached device.
     Device(Box<Attached>),
-    /// A WebSocket of an application for one device.
-    DeviceSocket(Box<DeviceSocket>),
-    /// A session that is polled. It has no connection of its own.
-    Polled(Box<Polled>),
+    /// An application asks one device.
+    Queries(Box<DeviceSocket>),
 }
 
-impl State {
-    /// What takes the peer's WebSocket frames, where it is kept here.
-    pub(crate) fn inbound_mut(&mut self) -> Option<&mut Inbound> {
-        match self {
-            Self::Echo(echo) => Some(&mut echo.inbound),
-            Self::DeviceSocket(open) => Some(&mut open.inbound),
-            Self::Head(_)
-            | Self::Body(_)
-            | Self::Answering(_)
-            | Self::Native(_)
-            | Self::Stream(_)
-            | Self::Device(_)
-            | Self::Polled(_) => None,
-        }
+impl Connection {
+    /// A connection on which requests may come.
+    pub(crate) fn new(heard_at: u32) -> Self {
+        let conversation = Conversation::Head(ByteQueue::default());
+        Self { heard_at, transport: Transport::Http, conversation }
     }
 
-    /// What speaks the native dialect, however it is carried.
+    /// The session of the native dialect, unless it is being closed.
+    pub(crate) fn open_native(&self) -> Option<&Native> {
+        self.conversation.native().filter(|_| !self.transport.is_closing())
+    }
+}
+
+impl Conversation {
+    /// The session of the native dialect.
     pub(crate) fn native(&self) -> Option<&Native> {
         match self {
             Self::Native(native) => Some(native),
-            Self::Stream(stream) => Some(&stream.native),
-            Self::Polled(polled) => Some(&polled.native),
-            Self::Head(_)
-            | Self::Body(_)
-            | Self::Answering(_)
-            | Self::Echo(_)
-            | Self::Device(_)
-            | Self::DeviceSocket(_) => None,
+            _ => None,
         }
-    }
-
-    /// Whether it may stand for days: such ones are looked at in turn, not all at once.
-    pub(crate) fn is_long_lived(&self) -> bool {
-        matches!(self, Self::Device(_) | Self::DeviceSocket(_)) || self.native().is_some()
     }
 
     /// Mutable access to the native conversation.
     pub(crate) fn native_mut(&mut self) -> Option<&mut Native> {
         match self {
             Self::Native(native) => Some(native),
-            Self::Stream(stream) => Some(&mut stream.native),
-            Self::Polled(polled) => Some(&mut polled.native),
-            Self::Head(_)
-            | Self::Body(_)
-            | Self::Answering(_)
-            | Self::Echo(_)
-            | Self::Device(_)
-            | Self::DeviceSocket(_) => None,
+            _ => None,
         }
+    }
+
+    /// Bytes that the socket did not take yet, where they are kept here: the hub keeps those of its sessions.
+    pub(crate) fn unsent(&self) -> Option<&ByteQueue> {
+        match self {
+            Self::Echo(echo) => Some(&echo.unsent),
+            Self::Device(attached) => Some(&attached.unsent),
+            Self::Queries(open) => Some(&open.unsent),
+            Self::Head(_) | Self::Body(_) | Self::Answering(_) | Self::Native(_) => None,
+        }
+    }
+
+    /// Mutable access to what was said and not taken.
+    pub(crate) fn unsent_mut(&mut self) -> Option<&mut ByteQueue> {
+        match self {
+            Self::Echo(echo) => Some(&mut echo.unsent),
+            Self::Device(attached) => Some(&mut attached.unsent),
+            Self::Queries(open) => Some(&mut open.unsent),
+            Self::Head(_) | Self::Body(_) | Self::Answering(_) | Self::Native(_) => None,
+        }
+    }
+
+    /// Whether it may stand for days: such ones are looked at in turn, not all at once.
+    pub(crate) fn is_long_lived(&self) -> bool {
+        matches!(self, Self::Native(_) | Self::Device(_) | Self::Queries(_))
     }
 }
 
@@ -125,56 +163,19 @@ pub(crate) struct Answering {
     pub begun_at: Option<u32>,
 }
 
-/// A response that goes on: Server-Sent Events, or lines.
-#[derive(Debug)]
-pub(crate) struct Stream {
-    pub native: Native,
-    pub framing: Framing,
-    /// When it began, in whole seconds.
-    pub opened_at: u32,
-}
-
-/// A session that is polled.
-#[derive(Debug)]
-pub(crate) struct Polled {
-    pub native: Native,
-    /// Its place among the connections of its client's address.
-    pub counted: Option<Counted>,
-    /// The poll that waits for something to tell.
-    pub asker: Option<Asker>,
-    /// What the next answer will say.
-    pub unsent: Vec<u8>,
-    /// The number of the last answer.
-    pub batch: u64,
-    /// The last answer, until it is known to have arrived.
-    pub told: Vec<u8>,
-}
-
 /// A session of the native dialect.
 #[derive(Debug)]
 pub(crate) struct Native {
     pub session: SessionIndex,
     pub principal: Arc<Principal>,
-    /// Bytes that the answers under way to it may have.
-    pub under_way: u32,
-    /// A command was heard: `hello` comes too late.
-    pub has_spoken: bool,
-    /// What the peer named, so that it may be sent.
-    pub features: Features,
-    /// A ping is out since the peer was last heard.
-    pub is_pinged: bool,
-    /// We are closing it: nothing is read any more.
-    pub is_closing: bool,
+    pub speech: native::Conversation,
 }
 
 /// A WebSocket that echoes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Echo {
-    pub inbound: Inbound,
-    /// Compresses what is sent back, if that was agreed.
-    pub deflater: Option<Deflater>,
+    pub speech: echo::Conversation,
     pub unsent: ByteQueue,
-    pub is_closing: bool,
 }
 
 /// Sends on the socket of a connection.

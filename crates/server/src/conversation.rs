@@ -1,25 +1,22 @@
-//! What WebSocket peers say, and what the hub is asked for it.
+//! What sessions say in the native dialect, and what the hub is asked for it.
 
 use access::check_command;
-use engine::{Io, Sent};
+use engine::Io;
 use hub::{ConnectionId, SessionIndex};
 use model::{
     Code, Command, CommandId, DeltaKind, Event, Features, Hello, Refusal, SubscribeOptions,
 };
 use protocol::native::binary::{Decoded, IsBinary};
-use protocol::native::{Framing, MessageBuilder, Undecoded, json};
-use protocol::websocket::{
-    Deflater, FrameError, Inbound, Message, MessageWriter, Opcode, Role, Unread, encode_close,
-    encode_pong,
-};
+use protocol::native::{self, Framing, MessageBuilder, Undecoded, json};
+use protocol::websocket::Heard;
 
 use crate::budget::ANSWER_BYTES;
-use crate::connection::{self, Connection, Native, State};
+use crate::connection::{Native, Transport};
 use crate::desks::Change;
 use crate::encoder::Manner;
 use crate::input::Commands;
 use crate::shard::Shard;
-use crate::turn_budget::{STEPS_OF_A_COMMAND, steps_of_bytes};
+use crate::turn_budget::STEPS_OF_A_COMMAND;
 
 /// The server's version, told in `welcome`.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -27,113 +24,32 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const RETRY_AFTER_MS: u64 = 1_000;
 
 impl<I: Io> Shard<I> {
-    /// Takes bytes from a WebSocket that speaks the native dialect, as far as its answers leave room; answers how
-    /// many.
-    pub(crate) fn handle_native(&mut self, link: ConnectionId, bytes: &mut [u8]) -> usize {
-        if self.open_connection(link).is_none() {
-            return bytes.len();
-        }
-        // Apart from the shard meanwhile, so that no message has to be copied to be carried out.
-        let mut inbound = self.inbounds.take(link);
-        let len = bytes.len();
-        let mut input = Unread::new(bytes);
-        self.release_subscriptions(link);
-        let mut is_heard = false;
-        while !is_heard
-            && self.has_room(link)
-            && !self.inputs.has_received(link)
-            && !self.has_worked_enough()
-        {
-            let is_last = !self.hear_next(link, &mut input, &mut inbound);
-            is_heard = is_last || input.is_empty() && inbound.is_empty();
-        }
-        if self.open_connection(link).is_some() {
-            self.inbounds.keep(link, inbound);
-        }
-        if is_heard { len } else { input.taken() }
-    }
-
-    /// Hears the next message; answers whether there was one.
-    fn hear_next(
-        &mut self,
-        link: ConnectionId,
-        input: &mut Unread<'_>,
-        inbound: &mut Inbound,
-    ) -> bool {
-        let connection = self.connections.get_mut(link);
-        let Some(Connection { state: State::Native(native), .. }) = connection else {
-            return false;
-        };
-        if native.is_closing {
-            return false;
-        }
-        native.is_pinged = false;
-        let is_deflated = Manner::of(self.hub.encoding(native.session)).is_deflated;
-        let mut inflater = is_deflated.then(|| std::mem::take(&mut self.inflater));
-        let limits = &self.config.limits;
-        let message = inbound.poll_deflated(input, Role::Server, limits, inflater.as_mut());
-        let is_there = self.hear(link, message);
-        if let Some(inflater) = inflater {
-            self.inflater = inflater;
-        }
-        is_there
-    }
-
-    fn hear(
-        &mut self,
-        link: ConnectionId,
-        message: Result<Option<Message<'_>>, FrameError>,
-    ) -> bool {
-        let message = match message {
-            Ok(Some(message)) => message,
-            Ok(None) => return false,
-            Err(error) => {
-                self.close_native(link, &error.refusal(), error.close_code());
-                return true;
-            }
-        };
-        // What was compressed is many times what was received.
-        self.note_bytes(message.bytes());
-        match message {
-            Message::Text(text) => {
+    /// Hears a message of the native dialect.
+    pub(crate) fn hear_native(&mut self, link: ConnectionId, heard: Heard<'_>) {
+        match heard {
+            Heard::Text(text) => {
                 let decoded = json::decode_command(text, &self.config.limits);
                 let decoded = decoded.map(|(id, command)| (id, command, IsBinary::No));
                 self.handle_command(link, decoded);
             }
-            Message::Binary(mut records) => {
+            Heard::Binary(mut records) => {
                 if !self.carry_out(link, &mut records) {
                     self.keep_commands(link, Commands::records(records));
                 }
             }
-            Message::Ping(payload) => {
-                let mut pong = Vec::new();
-                encode_pong(payload, &mut pong);
-                self.tell_native(link, &pong);
-            }
-            Message::Pong(_) => {}
-            Message::Close(reason) => {
-                // After a close frame nothing may follow. RFC 6455, section 5.5.1.
-                if let Some(session) = self.native(link).map(|native| native.session) {
-                    self.hub.end_reading(session);
-                }
-                let mut close = Vec::new();
-                encode_close(reason.map_or(1000, |(code, _)| code), "", &mut close);
-                self.tell_native(link, &close);
-                self.end_native(link);
-            }
+            Heard::Control(_) | Heard::Closed | Heard::Broken(_) => {}
         }
-        true
     }
 
     fn native(&mut self, link: ConnectionId) -> Option<&mut Native> {
-        self.connection(link)?.state.native_mut()
+        self.connection(link)?.conversation.native_mut()
     }
 
     pub(crate) fn handle_command(&mut self, link: ConnectionId, command: Decoded) {
         let Some(native) = self.native(link) else { return };
         let (session, principal) = (native.session, native.principal.clone());
-        let is_first = !std::mem::replace(&mut native.has_spoken, true);
-        let named = native.features;
+        let is_first = native.speech.handle_command();
+        let (speech, offered) = (native.speech, self.config.features);
         self.counters.commands += 1;
         self.note_work(STEPS_OF_A_COMMAND);
         let (id, result) = match command {
@@ -141,7 +57,7 @@ impl<I: Io> Shard<I> {
             Ok((id, command, is_binary)) => (
                 id,
                 check_command(&principal, &command, |draft| self.count_event(link, draft))
-                    .and_then(|()| check_features(&command, named, self.config.features))
+                    .and_then(|()| speech.check(&command, offered))
                     .and_then(|()| self.check_memory_for(&command))
                     .and_then(|()| self.check_mail_for(&command))
                     .and_then(|()| match command {
@@ -152,12 +68,12 @@ impl<I: Io> Shard<I> {
                                 && let Some(native) = self.native(link)
                             {
                                 // It may greet once more, with another token.
-                                native.has_spoken = false;
+                                native.speech.handle_greeting_refused();
                             }
                             greeted
                         }
                         Command::Subscribe(mut wanted) => {
-                            if !named.and(self.config.features).has(Features::DELTAS) {
+                            if !speech.agreed(offered).has(Features::DELTAS) {
                                 wanted.options.delta = DeltaKind::None;
                             }
                             check_filter(&wanted.options).and_then(|()| {
@@ -225,10 +141,7 @@ impl<I: Io> Shard<I> {
         hello: Hello,
         is_first: bool,
     ) -> Result<(), Refusal> {
-        if !is_first {
-            let text = "cannot greet again: `hello` is the first command or none; send it first";
-            return Err(Refusal::new(Code::BadCommand, text));
-        }
+        native::Conversation::check_greeting(is_first)?;
         let principal = match &hello.token {
             Some(token) => Some(self.principal_of(self.network_on(link), Some(token))?),
             None => None,
@@ -238,10 +151,10 @@ impl<I: Io> Shard<I> {
         let (payload_bytes_max, message_bytes_max) =
             (limits.payload_bytes_max, limits.message_bytes_max);
         let Some(connection) = self.connection(link) else { return Ok(()) };
-        let Some(native) = connection.state.native_mut() else { return Ok(()) };
+        let Some(native) = connection.conversation.native_mut() else { return Ok(()) };
         let session = native.session;
-        let features = hello.features.unwrap_or(Features::ALL);
-        native.features = features;
+        native.speech.handle_greeting(hello.features);
+        let speech = native.speech;
         if let Some(principal) = principal {
             native.principal = principal;
         }
@@ -250,7 +163,7 @@ impl<I: Io> Shard<I> {
             self.asking.name(link, &client);
         }
         let mut manner = Manner::of(self.hub.encoding(session));
-        let features = features.and(self.config.features);
+        let features = speech.agreed(self.config.features);
         manner.encoding = manner.encoding.with_batch(hello.batch && features.has(Features::BATCH));
         manner.has_fragments = hello.fragments && features.has(Features::FRAGMENTS);
         self.hub.set_encoding(session, manner.index());
@@ -299,24 +212,12 @@ impl<I: Io> Shard<I> {
         format!("{}-{}-{link}", self.config.name, self.index.0)
     }
 
-    fn tell_native(&mut self, link: ConnectionId, messages: &[u8]) {
-        if let Some(native) = self.native(link) {
-            let session = native.session;
-            self.hub.tell_bytes(session, messages);
-        }
-    }
-
     /// Tells a peer why its connection ends, then ends it.
     pub(crate) fn close_native(&mut self, link: ConnectionId, refusal: &Refusal, close_code: u16) {
-        let Some(native) = self.native(link).filter(|native| !native.is_closing) else { return };
-        let session = native.session;
+        let Some(session) = self.open_session_of(link) else { return };
         self.note_refusal(link, refusal);
         let refusal = refusal.clone();
-        let mut close = Vec::new();
-        match Manner::of(self.hub.encoding(session)).framing {
-            Framing::WebSocket => encode_close(close_code, &refusal.text, &mut close),
-            framing => Self::encode_stream_end(framing, &mut close),
-        }
+        let last_words = self.last_words(link, close_code, &refusal.text);
         // What came after it would look like a hole to a client that was closed for its slowness.
         self.hub.end_reading(session);
         let retry_after_ms = match refusal.code {
@@ -324,135 +225,45 @@ impl<I: Io> Shard<I> {
             _ => RETRY_AFTER_MS,
         };
         self.hub.tell(session, &Event::Closing { refusal, retry_after_ms });
-        self.hub.tell_bytes(session, &close);
-        self.end_native(link);
+        self.hub.tell_bytes(session, &last_words);
+        self.end_soon(link);
     }
 
     /// Ends a session whose client wants no more.
     fn end_session(&mut self, link: ConnectionId) {
-        let Some(session) = self.native(link).map(|native| native.session) else { return };
-        let mut end = Vec::new();
-        match Manner::of(self.hub.encoding(session)).framing {
-            Framing::WebSocket => encode_close(1000, "", &mut end),
-            framing => Self::encode_stream_end(framing, &mut end),
-        }
+        let Some(session) = self.open_session_of(link) else { return };
+        let last_words = self.last_words(link, 1000, "");
         self.hub.end_reading(session);
-        self.hub.tell_bytes(session, &end);
-        self.end_native(link);
+        self.hub.tell_bytes(session, &last_words);
+        self.end_soon(link);
         if link.socket().is_none() {
             self.drop_connection(link);
         }
     }
 
-    fn end_native(&mut self, link: ConnectionId) {
-        if let Some(native) = self.native(link) {
-            native.is_closing = true;
-            self.inputs.wake(link);
-            self.close_soon(link);
-        }
+    /// The session on a connection that is not being closed.
+    fn open_session_of(&self, link: ConnectionId) -> Option<SessionIndex> {
+        self.open_connection(link)?.open_native().map(|native| native.session)
     }
 
-    /// Takes bytes from a WebSocket that echoes, as far as what it sent before was taken back; answers how many.
-    pub(crate) fn handle_echo(&mut self, link: ConnectionId, bytes: &mut [u8]) -> usize {
-        let (len, steps_max) = (bytes.len(), self.steps_left());
-        let limits = &self.config.limits;
-        let connection = self.connections.get_mut(link);
-        let Some(Connection { state: State::Echo(echo), .. }) = connection else { return len };
-        let mut input = Unread::new(bytes);
-        let mut steps = 0;
-        while !echo.is_closing && echo.unsent.len() < limits.answers_bytes_max && steps < steps_max
-        {
-            let out = echo.unsent.end_mut();
-            let inflater = echo.deflater.is_some().then_some(&mut self.inflater);
-            match echo.inbound.poll_deflated(&mut input, Role::Server, limits, inflater) {
-                Ok(None) => break,
-                Ok(Some(Message::Text(text))) => {
-                    steps += steps_of_echo(text.len(), echo.deflater.is_some());
-                    echo_message(Opcode::Text, text.as_bytes(), &mut echo.deflater, out);
-                }
-                Ok(Some(Message::Binary(bytes))) => {
-                    steps += steps_of_echo(bytes.len(), echo.deflater.is_some());
-                    echo_message(Opcode::Binary, bytes, &mut echo.deflater, out);
-                }
-                Ok(Some(Message::Ping(payload))) => encode_pong(payload, out),
-                Ok(Some(Message::Pong(_))) => {}
-                Ok(Some(Message::Close(reason))) => {
-                    encode_close(reason.map_or(1000, |(code, _)| code), "", out);
-                    echo.is_closing = true;
-                }
-                Err(error) => {
-                    encode_close(error.close_code(), &error.refusal().text, out);
-                    echo.is_closing = true;
+    /// The bytes that end what a session is told; it hears nothing any more.
+    fn last_words(&mut self, link: ConnectionId, close_code: u16, text: &str) -> Vec<u8> {
+        let mut words = Vec::new();
+        let Some(connection) = self.connections.get_mut(link) else { return words };
+        match &mut connection.transport {
+            Transport::WebSocket(channel) => channel.close(close_code, text, &mut words),
+            Transport::Response { is_closing } | Transport::Polls { is_closing } => {
+                *is_closing = true;
+                let session = connection.conversation.native().map(|native| native.session);
+                let framing = session.map(|it| Manner::of(self.hub.encoding(it)).framing);
+                if let Some(framing) = framing {
+                    Self::encode_stream_end(framing, &mut words);
                 }
             }
+            Transport::Http => {}
         }
-        let is_closing = echo.is_closing;
-        let taken = if is_closing { len } else { input.taken() };
-        let peak = &mut self.counters.answers_bytes_peak;
-        *peak = (*peak).max(echo.unsent.len() as u64);
-        self.note_work(steps);
-        self.send_echo(link);
-        if is_closing {
-            self.close_soon(link);
-        }
-        taken
+        words
     }
-
-    pub(crate) fn send_echo(&mut self, link: ConnectionId) {
-        self.touch(link);
-        let connection = self.connections.get_mut(link);
-        let Some(Connection { state: State::Echo(echo), .. }) = connection else { return };
-        if echo.unsent.is_empty() {
-            return;
-        }
-        match connection::send(&mut self.io, link, echo.unsent.rest()) {
-            Sent::Bytes(taken) => echo.unsent.take(taken),
-            Sent::Closed => self.drop_connection(link),
-        }
-    }
-}
-
-/// Steps that it takes to send a message of so many bytes back.
-fn steps_of_echo(bytes: usize, is_deflated: bool) -> u64 {
-    /// Compressing is slower than copying.
-    const TIMES_DEFLATED: u64 = 8;
-    steps_of_bytes(bytes) * if is_deflated { TIMES_DEFLATED } else { 1 }
-}
-
-fn echo_message(
-    opcode: Opcode,
-    payload: &[u8],
-    deflater: &mut Option<Deflater>,
-    out: &mut Vec<u8>,
-) {
-    let writer = MessageWriter::begin(out);
-    out.extend_from_slice(payload);
-    match deflater {
-        Some(deflater) => writer.finish_deflated(opcode, deflater, out),
-        None => writer.finish(opcode, out),
-    }
-}
-
-/// Whether both sides named what a command takes.
-fn check_features(command: &Command, named: Features, offered: Features) -> Result<(), Refusal> {
-    let needed = Features::needed_by(command);
-    if named.and(offered).has(needed) {
-        return Ok(());
-    }
-    if let Some(feature) = needed.without(offered).names().next() {
-        let text = format!(
-            "cannot carry out the command: this server has no `{feature}`; go by `features` in its `welcome`"
-        );
-        return Err(Refusal::new(Code::UnknownCommand, text));
-    }
-    if let Some(feature) = needed.without(named).names().next() {
-        let text = format!(
-            "cannot carry out the command: its answers belong to `{feature}`, which this client did not name; add \
-             it to `features` in `hello`"
-        );
-        return Err(Refusal::new(Code::MissingFeature, text));
-    }
-    Ok(())
 }
 
 pub(crate) fn check_filter(options: &SubscribeOptions) -> Result<(), Refusal> {

@@ -9,7 +9,6 @@ use hub::ConnectionId;
 use model::{Code, Principal, Refusal};
 use protocol::http::RequestHead;
 
-use crate::connection::{Connection, State};
 use crate::shard::Shard;
 
 impl<I: Io> Shard<I> {
@@ -32,20 +31,19 @@ impl<I: Io> Shard<I> {
 
     /// Where the counts of the client on a connection stand.
     pub(crate) fn network_on(&self, link: ConnectionId) -> Option<Network> {
-        let counted = match (&self.open_connection(link)?.state, link.socket()) {
-            (State::Polled(polled), _) => polled.counted,
-            (_, Some(socket)) => self.counted.get(socket as usize).copied(),
-            (_, None) => None,
+        self.open_connection(link)?;
+        let counted = match link.socket() {
+            Some(socket) => self.counted.get(socket as usize).copied(),
+            None => self.transports.polls.get(&link)?.counted,
         };
         counted.map(|counted| self.access.addresses.of_counted(counted))
     }
 
     /// A connection is gone: it is counted no more.
-    pub(crate) fn end_counted(&mut self, link: ConnectionId, connection: &Connection) {
-        let counted = match (&connection.state, link.socket()) {
-            (State::Polled(polled), _) => polled.counted,
-            (_, Some(socket)) => self.counted.take(socket as usize),
-            (_, None) => None,
+    pub(crate) fn end_counted(&mut self, link: ConnectionId) {
+        let counted = match link.socket() {
+            Some(socket) => self.counted.take(socket as usize),
+            None => self.transports.polls.get(&link).and_then(|poll| poll.counted),
         };
         if let Some(counted) = counted {
             self.access.addresses.disconnect(counted);
@@ -138,7 +136,7 @@ impl<I: Io> Shard<I> {
             self.unauthenticated.pop_front_if(|(.., until)| *until <= self.now.elapsed)
         {
             let connection = self.open_connection(link);
-            let native = connection.and_then(|open| open.state.native());
+            let native = connection.and_then(|open| open.conversation.native());
             if native.is_some_and(|native| native.principal.is_nobody) {
                 let text = "closing: no token was presented within authenticate_ms, and access.anonymous is \
                             \"none\"; present one in `Authorization: Bearer` or in `hello`";

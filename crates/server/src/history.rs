@@ -100,7 +100,7 @@ impl<I: Io> Shard<I> {
         let (link, id) = (to.connection.id, to.id);
         self.release(link, to.reserved as usize);
         let connection = self.connection(link);
-        let Some(native) = connection.and_then(|open| open.state.native()) else { return };
+        let Some(native) = connection.and_then(|open| open.conversation.native()) else { return };
         let session = native.session;
         if let Ok(page) = &page {
             self.note_publications(&page.publications);

@@ -5,18 +5,19 @@ use bytes::Bytes;
 use engine::{Io, MailSender, Sent};
 use hub::{ConnectionId, ShardIndex};
 use model::{Code, Refusal, Wish};
+use protocol::echo;
 use protocol::http::{
     BodyLen, BodyReader, Host, HttpDate, RefusalAnswer, RequestHead, encode_chunk,
     encode_last_chunk, encode_response_head, parse_head,
 };
 use protocol::native::{Encoding, Framing};
 use protocol::websocket::{
-    Deflate, Deflater, Subprotocol, WINDOW_BITS, accept_handshake, accept_plain_handshake,
+    Channel, Deflate, Deflater, Subprotocol, WINDOW_BITS, accept_handshake, accept_plain_handshake,
     encode_handshake_response,
 };
 
 use crate::byte_queue::ByteQueue;
-use crate::connection::{self, Answering, Arriving, Connection, Echo, State};
+use crate::connection::{self, Answering, Arriving, Connection, Conversation, Echo, Transport};
 use crate::encoder::Manner;
 use crate::mail::{Response, ShardMail};
 use crate::routes::Route;
@@ -33,21 +34,19 @@ impl<I: Io> Shard<I> {
         self.note_bytes(bytes.len());
         let now = self.now.coarse_seconds();
         let Some(connection) = self.connection(link) else { return };
-        match &mut connection.state {
-            State::Head(input) => {
+        match &mut connection.conversation {
+            Conversation::Head(input) => {
                 if input.is_empty() {
                     connection.heard_at = now;
                 }
                 input.append(bytes);
             }
-            State::Body(_) => self.handle_body(link, bytes),
-            State::Answering(answering) => answering.early.append(bytes),
-            State::Native(_)
-            | State::Echo(_)
-            | State::Stream(_)
-            | State::Polled(_)
-            | State::DeviceSocket(_)
-            | State::Device(_) => {}
+            Conversation::Body(_) => self.handle_body(link, bytes),
+            Conversation::Answering(answering) => answering.early.append(bytes),
+            Conversation::Native(_)
+            | Conversation::Echo(_)
+            | Conversation::Queries(_)
+            | Conversation::Device(_) => {}
         }
         self.take_requests(link);
     }
@@ -68,7 +67,7 @@ impl<I: Io> Shard<I> {
             let Some(connection) = self.connections.get_mut(link) else {
                 return false;
             };
-            let State::Head(input) = &mut connection.state else { return false };
+            let Conversation::Head(input) = &mut connection.conversation else { return false };
             if input.is_empty() || is_enough {
                 return !input.is_empty();
             }
@@ -107,9 +106,9 @@ impl<I: Io> Shard<I> {
 
     /// Whether a whole request is to be answered, or is being answered.
     fn owes_answers(&self, link: ConnectionId) -> bool {
-        match self.open_connection(link).map(|open| &open.state) {
-            Some(State::Answering(_)) => true,
-            Some(State::Head(input)) => {
+        match self.open_connection(link).map(|open| &open.conversation) {
+            Some(Conversation::Answering(_)) => true,
+            Some(Conversation::Head(input)) => {
                 !matches!(parse_head(input.rest(), &self.config.limits), Ok(None))
             }
             _ => false,
@@ -147,7 +146,7 @@ impl<I: Io> Shard<I> {
                         return self.take_whole(link, arriving, input);
                     }
                     if let Some(connection) = self.connection(link) {
-                        connection.state = State::Body(Box::new(arriving));
+                        connection.conversation = Conversation::Body(Box::new(arriving));
                     }
                     self.send_continue(link);
                 }
@@ -166,7 +165,7 @@ impl<I: Io> Shard<I> {
 
     fn handle_body(&mut self, link: ConnectionId, bytes: &[u8]) {
         let Some(connection) = self.connection(link) else { return };
-        let State::Body(arriving) = &mut connection.state else { return };
+        let Conversation::Body(arriving) = &mut connection.conversation else { return };
         let taken = match arriving.body.handle_bytes(bytes) {
             Ok(taken) => taken,
             Err(refusal) => return self.refuse_http(link, &refusal),
@@ -176,15 +175,20 @@ impl<I: Io> Shard<I> {
         }
         let mut input = ByteQueue::default();
         input.append(&bytes[taken..]);
-        let state = std::mem::replace(&mut connection.state, State::Head(ByteQueue::default()));
-        let State::Body(arriving) = state else { return };
+        let state = std::mem::replace(
+            &mut connection.conversation,
+            Conversation::Head(ByteQueue::default()),
+        );
+        let Conversation::Body(arriving) = state else { return };
         self.take_whole(link, *arriving, input);
     }
 
     /// Tells a client that it may send the body.
     pub(crate) fn send_continue(&mut self, link: ConnectionId) {
         let connection = self.connections.get_mut(link);
-        let Some(Connection { state: State::Body(arriving), .. }) = connection else { return };
+        let Some(Connection { conversation: Conversation::Body(arriving), .. }) = connection else {
+            return;
+        };
         if arriving.unsent.is_empty() {
             return;
         }
@@ -200,7 +204,7 @@ impl<I: Io> Shard<I> {
         let (keep_alive, is_head) = (head.keep_alive(), head.is_head());
         let Some(connection) = self.connection(link) else { return };
         let answering = Answering { keep_alive, is_head, early, unsent, ..Answering::default() };
-        connection.state = State::Answering(Box::new(answering));
+        connection.conversation = Conversation::Answering(Box::new(answering));
         self.http_requests += 1;
         let body = body.into_body();
         if self.take_request(link, &head, &body) {
@@ -242,8 +246,8 @@ impl<I: Io> Shard<I> {
         })?;
         let shard = self.peers[usize::from(self.index.0)].clone();
         let (window, taker) = AnswerWindow::new(self.config.limits.answers_bytes_max);
-        if let Some(State::Answering(answering)) =
-            self.connection(link).map(|connection| &mut connection.state)
+        if let Some(Conversation::Answering(answering)) =
+            self.connection(link).map(|connection| &mut connection.conversation)
         {
             answering.taker = Some(taker);
         }
@@ -263,7 +267,7 @@ impl<I: Io> Shard<I> {
     pub(crate) fn handle_response(&mut self, response: Response) {
         let link = response.link;
         let Some(connection) = self.connections.get_mut(link) else { return };
-        let State::Answering(answering) = &mut connection.state else { return };
+        let Conversation::Answering(answering) = &mut connection.conversation else { return };
         answering.unsent.append(&response.bytes);
         answering.begun_at.get_or_insert(self.now.coarse_seconds());
         let peak = &mut self.counters.answers_bytes_peak;
@@ -279,7 +283,8 @@ impl<I: Io> Shard<I> {
     pub(crate) fn send_answer(&mut self, link: ConnectionId) {
         self.touch(link);
         let connection = self.connections.get_mut(link);
-        let Some(Connection { state: State::Answering(answering), heard_at, .. }) = connection
+        let Some(Connection { conversation: Conversation::Answering(answering), heard_at, .. }) =
+            connection
         else {
             return;
         };
@@ -304,7 +309,7 @@ impl<I: Io> Shard<I> {
         let early = std::mem::take(&mut answering.early);
         let has_more = !early.is_empty();
         if let Some(connection) = self.connection(link) {
-            connection.state = State::Head(early);
+            connection.conversation = Conversation::Head(early);
         }
         if has_more {
             self.go_on_later(link);
@@ -314,9 +319,9 @@ impl<I: Io> Shard<I> {
 
     /// Answers a request that is under way, or none, with an error and closes.
     pub(crate) fn refuse_http(&mut self, link: ConnectionId, refusal: &Refusal) {
-        let is_head = match self.connection(link).map(|connection| &connection.state) {
-            Some(State::Body(arriving)) => arriving.head.is_head(),
-            Some(State::Answering(answering)) => answering.is_head,
+        let is_head = match self.connection(link).map(|connection| &connection.conversation) {
+            Some(Conversation::Body(arriving)) => arriving.head.is_head(),
+            Some(Conversation::Answering(answering)) => answering.is_head,
             _ => false,
         };
         self.send_refusal(link, refusal, &[], is_head);
@@ -348,7 +353,7 @@ impl<I: Io> Shard<I> {
         let date = &self.date();
         RefusalAnswer { refusal, date, fields, is_head }.encode(answering.unsent.end_mut());
         if let Some(connection) = self.connection(link) {
-            connection.state = State::Answering(Box::new(answering));
+            connection.conversation = Conversation::Answering(Box::new(answering));
             self.send_answer(link);
         }
     }
@@ -427,7 +432,8 @@ impl<I: Io> Shard<I> {
         encode_handshake_response(&handshake, &mut answer);
         self.hub.tell_bytes(native.session, &answer);
         if let Some(connection) = self.connection(link) {
-            connection.state = State::Native(native);
+            connection.transport = Transport::WebSocket(Channel::default());
+            connection.conversation = Conversation::Native(native);
         }
         self.expect_token(link, &principal);
         self.handle_rest(link, rest);
@@ -464,12 +470,14 @@ impl<I: Io> Shard<I> {
         };
         let deflater = |deflate: Deflate| Deflater::new(1, deflate.window_bits);
         let deflater = handshake.deflate.map(deflater);
-        let mut echo = Box::new(Echo { deflater, ..Echo::default() });
-        encode_handshake_response(&handshake, echo.unsent.end_mut());
+        let mut unsent = ByteQueue::default();
+        encode_handshake_response(&handshake, unsent.end_mut());
+        let echo = Echo { speech: echo::Conversation::new(deflater), unsent };
         if let Some(connection) = self.connection(link) {
-            connection.state = State::Echo(echo);
+            connection.transport = Transport::WebSocket(Channel::default());
+            connection.conversation = Conversation::Echo(Box::new(echo));
         }
-        self.send_echo(link);
+        self.send_unsent(link);
         self.handle_rest(link, rest);
     }
 

@@ -16,7 +16,7 @@ use hub::{ConnectionId, SessionIndex};
 use model::{Code, Command, Refusal, Selector};
 use protocol::websocket::Inbound;
 
-use crate::connection::State;
+use crate::connection::Conversation;
 use crate::shard::Shard;
 
 /// How short memory is.
@@ -351,9 +351,11 @@ impl<I: Io> Shard<I> {
         count: usize,
     ) -> Result<(), Refusal> {
         const SMALL_BYTES: usize = 4 << 10;
-        let needed = match self.connection(link).map(|connection| &connection.state) {
-            Some(State::Body(arriving)) => arriving.body.room_needed(count),
-            Some(State::Head(early)) if early.len() + count > SMALL_BYTES => early.len() + count,
+        let needed = match self.connection(link).map(|connection| &connection.conversation) {
+            Some(Conversation::Body(arriving)) => arriving.body.room_needed(count),
+            Some(Conversation::Head(early)) if early.len() + count > SMALL_BYTES => {
+                early.len() + count
+            }
             _ => return Ok(()),
         };
         match needed {
@@ -365,7 +367,7 @@ impl<I: Io> Shard<I> {
     /// Ends a WebSocket that has part of a message arriving for which no memory is left.
     pub(crate) fn check_partial(&mut self, link: ConnectionId) {
         const SMALL_BYTES: usize = 4 << 10;
-        let partial_bytes = self.inbounds.get(link).map_or(0, Inbound::partial_bytes);
+        let partial_bytes = self.transports.inbounds.get(link).map_or(0, Inbound::partial_bytes);
         if partial_bytes <= SMALL_BYTES {
             return;
         }

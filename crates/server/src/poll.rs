@@ -10,8 +10,7 @@ use protocol::native::{Encoding, Framing};
 
 use model::planted::{Fault, is_planted};
 
-use crate::byte_queue::ByteQueue;
-use crate::connection::{Connection, Polled, State};
+use crate::connection::{Connection, Conversation, Transport};
 use crate::encoder::Manner;
 use crate::key::no_session;
 use crate::memory::Memory;
@@ -19,45 +18,47 @@ use crate::reply::Asker;
 use crate::shard::Shard;
 use crate::stream::NewSession;
 
+/// State between a polled session and its polls.
+#[derive(Debug)]
+pub(crate) struct Poll {
+    /// Its place among the connections of its client's address.
+    pub counted: Option<Counted>,
+    /// The poll that waits for something to tell.
+    asker: Option<Asker>,
+    /// What the next answer will say.
+    unsent: Vec<u8>,
+    /// The number of the last answer.
+    batch: u64,
+    /// The last answer, until it is known to have arrived.
+    told: Vec<u8>,
+}
+
 impl<I: Io> Shard<I> {
     /// Opens a session whose first poll this is.
     pub(crate) fn open_polled(&mut self, asker: Asker, new: NewSession, counted: Option<Counted>) {
         let (encoding, framing) = (Encoding::Lines, Framing::Bare);
         let manner = Manner { encoding, framing, is_deflated: false, has_fragments: false };
         let heard_at = self.now.coarse_seconds();
-        let state = State::Head(ByteQueue::default());
-        let link = self.connections.open_unattached(Connection { heard_at, state });
+        let link = self.connections.open_unattached(Connection::new(heard_at));
         let native = self.open_session(link, manner, &new.principal);
-        let polled = Polled {
-            native,
-            counted,
-            asker: Some(asker),
-            unsent: Vec::new(),
-            batch: 0,
-            told: Vec::new(),
-        };
+        let poll =
+            Poll { counted, asker: Some(asker), unsent: Vec::new(), batch: 0, told: Vec::new() };
         if let Some(connection) = self.connection(link) {
-            connection.state = State::Polled(Box::new(polled));
+            connection.transport = Transport::Polls { is_closing: false };
+            connection.conversation = Conversation::Native(native);
         }
+        self.transports.polls.insert(link, poll);
         self.begin_session(link, new);
     }
 
     /// Ends the sessions for which no poll waits.
     pub(crate) fn drop_unpolled(&mut self) {
-        let is_unpolled = |open: &Connection| match &open.state {
-            State::Polled(polled) => polled.asker.is_none(),
-            _ => false,
+        let is_unpolled = |link: &ConnectionId| {
+            self.transports.polls.get(link).is_some_and(|poll| poll.asker.is_none())
         };
-        let unpolled = self.connections.iter_unattached().filter(|(_, open)| is_unpolled(open));
-        let unpolled: Vec<ConnectionId> = unpolled.map(|(link, _)| link).collect();
+        let all = self.connections.iter_unattached().map(|(link, _)| link);
+        let unpolled: Vec<ConnectionId> = all.filter(is_unpolled).collect();
         unpolled.into_iter().for_each(|link| self.drop_connection(link));
-    }
-
-    fn polled(&mut self, link: ConnectionId) -> Option<&mut Polled> {
-        match &mut self.connection(link)?.state {
-            State::Polled(polled) => Some(polled),
-            _ => None,
-        }
     }
 
     /// Takes a poll whose sender has every batch up to `batch`.
@@ -66,7 +67,7 @@ impl<I: Io> Shard<I> {
         if let Some(connection) = self.connection(link) {
             connection.heard_at = now;
         }
-        let Some(polled) = self.polled(link) else {
+        let Some(polled) = self.transports.polls.get_mut(&link) else {
             return self.answer_refusal(asker, &no_session());
         };
         if batch + 1 == polled.batch && is_planted(Fault::PollsUnkept) {
@@ -79,19 +80,21 @@ impl<I: Io> Shard<I> {
             return self.answer_refusal(asker, &no_session());
         }
         polled.told = Vec::new();
-        let session = polled.native.session;
         // Whoever polls twice at a time gave the first one up.
         if let Some(given_up) = polled.asker.replace(asker) {
             self.answer_lines(given_up, b"");
         }
-        self.hub.handle_writable(session);
+        if let Some(native) = self.open_connection(link).and_then(|open| open.conversation.native())
+        {
+            self.hub.handle_writable(native.session);
+        }
     }
 
     /// Answers the poll of a session that was told something, unless the answer to its `subscribe` is about to
     /// come from a topic's home.
     pub(crate) fn answer_told_poll(&mut self, link: ConnectionId) {
-        let session = self.polled(link).map(|polled| polled.native.session);
-        if session.is_some_and(|session| !self.hub.awaits_topics(session)) {
+        let native = self.open_connection(link).and_then(|open| open.conversation.native());
+        if native.is_some_and(|native| !self.hub.awaits_topics(native.session)) {
             self.answer_poll(link);
         }
     }
@@ -99,7 +102,7 @@ impl<I: Io> Shard<I> {
     /// Answers the poll of a session that was told something, or waited long enough.
     pub(crate) fn answer_poll(&mut self, link: ConnectionId) {
         let now = self.now.coarse_seconds();
-        let Some(polled) = self.polled(link) else { return };
+        let Some(polled) = self.transports.polls.get_mut(&link) else { return };
         let Some(asker) = polled.asker.take() else { return };
         polled.batch += 1;
         let mut lines = std::mem::take(&mut polled.unsent);
@@ -122,7 +125,7 @@ impl<I: Io> Shard<I> {
         let (wait, silence) = (limits.poll_ms, limits.poll_silence_ms);
         let (mut waited, mut gone) = (Vec::new(), Vec::new());
         for (link, connection) in self.connections.iter_unattached() {
-            let State::Polled(polled) = &connection.state else { continue };
+            let Some(polled) = self.transports.polls.get(&link) else { continue };
             let quiet = Duration::from_secs(u64::from(now.saturating_sub(connection.heard_at)));
             match polled.asker {
                 Some(_) if quiet >= wait => waited.push(link),
@@ -135,10 +138,8 @@ impl<I: Io> Shard<I> {
     }
 
     /// Tells whoever polls that the session ended.
-    pub(crate) fn end_polled(&mut self, connection: Connection) {
-        if let State::Polled(mut polled) = connection.state
-            && let Some(asker) = polled.asker.take()
-        {
+    pub(crate) fn end_polled(&mut self, link: ConnectionId) {
+        if let Some(asker) = self.transports.polls.remove(&link).and_then(|poll| poll.asker) {
             self.answer_refusal(asker, &no_session());
         }
     }
@@ -146,7 +147,7 @@ impl<I: Io> Shard<I> {
 
 /// What a polled session takes of what it is told; nothing while nobody polls.
 pub(crate) fn take(
-    connection: Option<&mut Connection>,
+    polled: Option<&mut Poll>,
     bytes: &[u8],
     bytes_max: usize,
     memory: &Memory,
@@ -155,8 +156,8 @@ pub(crate) fn take(
     const LITTLE_BYTES: usize = 4 << 10;
     /// Kept until it is known to have arrived, and on its way twice.
     const COPIES: usize = 4;
-    match connection.map(|connection| &mut connection.state) {
-        Some(State::Polled(polled))
+    match polled {
+        Some(polled)
             if polled.asker.is_some()
                 && polled.unsent.len() < bytes_max
                 && (polled.unsent.len() + bytes.len() <= LITTLE_BYTES
@@ -165,7 +166,7 @@ pub(crate) fn take(
             polled.unsent.extend_from_slice(bytes);
             hub::Sent::Taken(bytes.len())
         }
-        Some(State::Polled(_)) => hub::Sent::Taken(0),
-        _ => hub::Sent::Closed,
+        Some(_) => hub::Sent::Taken(0),
+        None => hub::Sent::Closed,
     }
 }

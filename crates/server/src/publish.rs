@@ -147,7 +147,9 @@ impl<I: Io> Shard<I> {
                 let link = to.connection.id;
                 self.release(link, to.reserved as usize);
                 let connection = self.connection(link);
-                let Some(native) = connection.and_then(|open| open.state.native()) else { return };
+                let Some(native) = connection.and_then(|open| open.conversation.native()) else {
+                    return;
+                };
                 let session = native.session;
                 if let Err(refusal) = &result {
                     self.note_refusal(link, refusal);
@@ -269,7 +271,7 @@ impl<I: Io> Shard<I> {
     fn shown_slow(&self, slow: SlowSession) -> Slow {
         let SlowSession { link, lag_ms, lag_bytes, lag_count, topic, is_throttled } = slow;
         let connection = self.open_connection(link);
-        let native = connection.and_then(|open| open.state.native());
+        let native = connection.and_then(|open| open.conversation.native());
         let principal = native.map_or_else(String::new, |native| native.principal.name.clone());
         let session = self.session_name(link);
         Slow { session, principal, lag_ms, lag_bytes, lag_count, topic, is_throttled }

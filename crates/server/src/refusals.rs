@@ -11,7 +11,7 @@ use hub::ConnectionId;
 use model::{Code, Refusal};
 use tracing::Level;
 
-use crate::connection::State;
+use crate::connection::Conversation;
 use crate::shard::Shard;
 
 /// How much a refusal is worth: what is the server's own bound may need the operator, what happens in ordinary traffic
@@ -83,14 +83,14 @@ impl<I: Io> Shard<I> {
 
     fn tell_refusal(&self, link: ConnectionId, peer: Option<IpAddr>, refusal: &Refusal) {
         let open = self.open_connection(link);
-        let native = open.and_then(|open| open.state.native());
+        let native = open.and_then(|open| open.conversation.native());
         let session = native.map(|_| self.session_name(link));
         let principal = native.map(|native| &*native.principal.name);
         let client = native.and_then(|_| self.asking.client_on(link));
         let (client, device) = (
             client.map(Plain),
-            match open.map(|open| &open.state) {
-                Some(State::Device(attached)) => Some(Plain(attached.name())),
+            match open.map(|open| &open.conversation) {
+                Some(Conversation::Device(attached)) => Some(Plain(attached.name())),
                 _ => None,
             },
         );

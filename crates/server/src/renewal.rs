@@ -10,7 +10,7 @@ impl<I: Io> Shard<I> {
     pub(crate) fn heed_positions(&mut self) {
         let Some(beyond) = self.hub.poll_beyond() else { return };
         let open = self.open_connection(beyond.link);
-        let native = open.and_then(|open| open.state.native());
+        let native = open.and_then(|open| open.conversation.native());
         let Some(principal) = native.map(|native| native.principal.clone()) else { return };
         self.counters.positions_beyond += 1;
         let (topic, head, client) = (&beyond.topic, beyond.position.sequence, &principal.name);

@@ -14,6 +14,7 @@ use protocol::http::RequestHead;
 use protocol::native::{check_payload, timeout_of};
 
 use crate::budget::ANSWER_BYTES;
+use crate::connection::Connection;
 use crate::desks::Handler;
 use crate::mail::ShardMail;
 use crate::reply::{Asker, ReplyTo, SessionReply};
@@ -210,8 +211,8 @@ impl<I: Io> Shard<I> {
         let request = asked.request;
         let is_its_own =
             self.open_connection(link).is_some_and(|_| self.asking.under_way.is_for(request, link));
-        let native = self.open_connection(link).and_then(|open| open.state.native());
-        match native.filter(|native| is_its_own && !native.is_closing).map(|it| it.session) {
+        let native = self.open_connection(link).and_then(Connection::open_native);
+        match native.filter(|_| is_its_own).map(|native| native.session) {
             Some(session) if !self.makes_room(session, asked.payload.bytes().len()) => {
                 let text = "cannot have it answered now: answers_bytes_max bytes wait for the connection of the \
                             session that handles it; ask again later";
@@ -241,7 +242,7 @@ impl<I: Io> Shard<I> {
 
     pub(crate) fn tell_caller(&mut self, link: ConnectionId, event: &Event) {
         let connection = self.open_connection(link);
-        let native = connection.and_then(|open| open.state.native());
+        let native = connection.and_then(|open| open.conversation.native());
         let Some(session) = native.map(|it| it.session) else { return };
         if let Event::Response(response) = event
             && let bytes = response.payload.bytes().len()
@@ -259,7 +260,7 @@ impl<I: Io> Shard<I> {
 
     fn has_room_for_response(&mut self, link: ConnectionId, payload: &Payload) -> bool {
         let connection = self.open_connection(link);
-        let session = connection.and_then(|open| open.state.native()).map(|it| it.session);
+        let session = connection.and_then(|open| open.conversation.native()).map(|it| it.session);
         session.is_none_or(|session| self.makes_room(session, payload.bytes().len()))
     }
 

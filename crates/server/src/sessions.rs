@@ -5,7 +5,7 @@ use engine::Io;
 use hub::ConnectionId;
 use protocol::native::Encoding;
 
-use crate::connection::State;
+use crate::connection::Transport;
 use crate::encoder::Manner;
 use crate::shard::Shard;
 
@@ -50,7 +50,7 @@ impl<I: Io> Shard<I> {
 
     fn seen(&self, link: ConnectionId) -> Option<SeenSession> {
         let open = self.open_connection(link)?;
-        let native = open.state.native()?;
+        let native = open.conversation.native()?;
         let encoding = Manner::of(self.hub.encoding(native.session)).encoding;
         let look = self.hub.look_at(native.session);
         Some(SeenSession {
@@ -58,11 +58,11 @@ impl<I: Io> Shard<I> {
             principal: native.principal.name.clone(),
             client: self.asking.client_on(link).map(str::to_owned),
             peer: self.peer_of(link),
-            transport: match &open.state {
-                State::Polled(_) => "poll",
-                State::Stream(_) if is_events(encoding) => "sse",
-                State::Stream(_) => "stream",
-                _ => "websocket",
+            transport: match &open.transport {
+                Transport::Polls { .. } => "poll",
+                Transport::Response { .. } if is_events(encoding) => "sse",
+                Transport::Response { .. } => "stream",
+                Transport::WebSocket(_) | Transport::Http => "websocket",
             },
             subscriptions: look.audiences as u64,
             is_in_step: look.is_in_step,

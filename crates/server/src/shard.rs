@@ -1,19 +1,17 @@
 //! One core's share: its connections, its hub, its topics' backbone. One turn of its loop.
 
 use std::collections::{HashSet, VecDeque};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Access, Applications, Counted, Secret};
 use admin::{Exchange, ShardCounters, Times};
 use backbone::{BackboneEvent, DiskBackbone, LatestTime, MemoryBackbone, StoredTopic, Ticket};
-use engine::{Io, IoEvent, MailReceiver, MailSender, Reading, Received, Socket};
+use engine::{Io, MailReceiver, MailSender, Reading};
 use hub::{
-    Chunks, Closed, ConnectionId, Connections, Devices, Hub, HubOptions, Outlet, PolicyIndex,
-    ShardConnection, ShardIndex,
+    Chunks, ConnectionId, Connections, Devices, Hub, HubOptions, PolicyIndex, ShardConnection,
+    ShardIndex,
 };
-use model::planted::{Fault, is_planted};
 use model::{
     BackboneIndex, Code, Epoch, Limits, Moment, Position, RandomState, Refusal, TopicPolicy,
 };
@@ -23,17 +21,15 @@ use tokio::sync::mpsc;
 
 use crate::backbones::Backbones;
 use crate::budget::Subscribing;
-use crate::byte_queue::ByteQueue;
 use crate::closing::ClosingConnections;
 use crate::config::Config;
-use crate::connection::{self, Connection, State};
+use crate::connection::{Connection, Transports};
 use crate::desks::{HistoryDesk, PublishDesk, RequestDesk, SubscriberDesk};
 use crate::devices::{AllStatistics, SessionDevices};
 use crate::encoder::NativeEncoder;
-use crate::input::{Inbounds, Waiting, WaitingInputs};
+use crate::input::WaitingInputs;
 use crate::mail::ShardMail;
 use crate::memory::{Elsewhere, Memory};
-use crate::poll;
 use crate::store::DiskParts;
 use crate::turn_budget::{STEPS_OF_MAIL, TurnBudget};
 
@@ -52,7 +48,7 @@ pub struct Shard<I> {
     /// Connections of which more may be received or carried out than was: their events were told already.
     pub(crate) inputs: WaitingInputs,
     pub(crate) subscribing: Subscribing,
-    pub(crate) inbounds: Inbounds,
+    pub(crate) transports: Transports,
     /// Connections whose peers send nothing more and are to be answered still.
     pub(crate) half_closed: HashSet<ConnectionId, RandomState>,
     /// Connections about HTTP, and some that were: the sweep drops those that became sessions.
@@ -80,7 +76,7 @@ pub struct Shard<I> {
     /// Mail that found no room, per shard, in order. Only what must not be lost waits here.
     pub(crate) waiting: Vec<VecDeque<ShardMail>>,
     pub(crate) api: Option<mpsc::Sender<Exchange>>,
-    buffer: Vec<u8>,
+    pub(crate) buffer: Vec<u8>,
     /// Connections beyond this many get no session, only ordinary answers.
     pub(crate) sessions_max: usize,
     pub(crate) now: Moment,
@@ -91,7 +87,7 @@ pub struct Shard<I> {
     pub(crate) relieved_at: Duration,
     swept_at: u32,
     /// A connection ended after this turn ordered publications and requests: the next one comes at once.
-    has_leavings: bool,
+    pub(crate) has_leavings: bool,
     pub(crate) turn_budget: TurnBudget,
     is_stopping: bool,
     pub(crate) counters: ShardCounters,
@@ -147,10 +143,6 @@ pub fn moment(reading: Reading) -> Moment {
 }
 
 const READ_BUFFER_BYTES: usize = 64 << 10;
-/// Full buffers received from one connection before others have their turn.
-const READS_IN_A_ROW: usize = 4;
-/// Sends before the shard looks for received bytes again: about a millisecond.
-const SENDS_PER_TURN: usize = 256;
 
 /// Adds the disk's backbone to the table, and its topics to the hub, as they were found.
 fn open_disk(
@@ -167,48 +159,6 @@ fn open_disk(
     for StoredTopic { topic, head, newest, .. } in topics {
         let position = Position { epoch: epoch.clone(), sequence: head };
         hub.handle_stored(&topic, &position, newest, now);
-    }
-}
-
-/// Where a hub sends.
-pub(crate) struct Wire<'a, I> {
-    io: &'a mut I,
-    memory: &'a Memory,
-    inputs: &'a mut WaitingInputs,
-    closing: &'a mut ClosingConnections,
-    connections: &'a mut Connections<Connection>,
-    poll_bytes_max: usize,
-    /// Polled sessions that were told something.
-    told: Vec<ConnectionId>,
-    broken: Vec<ConnectionId>,
-}
-
-impl<I> Wire<'_, I> {
-    /// The polled sessions that were told something, and the connections that broke.
-    pub(crate) fn into_told_and_broken(self) -> (Vec<ConnectionId>, Vec<ConnectionId>) {
-        (self.told, self.broken)
-    }
-}
-
-impl<I: Io> Outlet for Wire<'_, I> {
-    fn send(&mut self, link: ConnectionId, bytes: &[u8]) -> hub::Sent {
-        self.inputs.wake(link);
-        self.closing.touch(link);
-        if link.socket().is_none() {
-            let polled = self.connections.get_mut(link);
-            let sent = poll::take(polled, bytes, self.poll_bytes_max, self.memory);
-            if sent == hub::Sent::Taken(bytes.len()) {
-                self.told.push(link);
-            }
-            return sent;
-        }
-        match connection::send(self.io, link, bytes) {
-            engine::Sent::Bytes(taken) => hub::Sent::Taken(taken),
-            engine::Sent::Closed => {
-                self.broken.push(link);
-                hub::Sent::Closed
-            }
-        }
     }
 }
 
@@ -259,7 +209,7 @@ impl<I: Io> Shard<I> {
             counted: Chunks::default(),
             inputs: WaitingInputs::default(),
             subscribing: Subscribing::default(),
-            inbounds: Inbounds::default(),
+            transports: Transports::default(),
             half_closed: HashSet::default(),
             requests: Vec::new(),
             closing: ClosingConnections::default(),
@@ -397,42 +347,6 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn handle_event(&mut self, event: IoEvent) {
-        match event {
-            IoEvent::Accepted { socket, peer } => self.open(socket, peer.ip()),
-            IoEvent::Readable { socket, ends } => {
-                if let Some(link) = self.connections.current(socket.0) {
-                    self.receive(link, ends);
-                }
-            }
-            IoEvent::Writable(socket) => {
-                if let Some(link) = self.connections.current(socket.0) {
-                    self.handle_writable(link);
-                }
-            }
-        }
-    }
-
-    fn open(&mut self, socket: Socket, peer: IpAddr) {
-        let connection = Connection {
-            heard_at: self.now.coarse_seconds(),
-            state: State::Head(ByteQueue::default()),
-        };
-        let Ok(link) = self.connections.open(socket.0, connection) else {
-            return self.io.retire(socket);
-        };
-        self.requests.push(link);
-        let addresses = &self.access.addresses;
-        let network = addresses.of_peer(peer);
-        let counted =
-            network.map_or(Ok(None), |network| addresses.connect(network, &self.config.limits));
-        match counted {
-            Ok(Some(counted)) => drop(self.counted.put(socket.0 as usize, counted)),
-            Ok(None) => {}
-            Err(refusal) => self.refuse_http(link, &refusal),
-        }
-    }
-
     pub(crate) fn is_stopping(&self) -> bool {
         self.is_stopping
     }
@@ -440,259 +354,6 @@ impl<I: Io> Shard<I> {
     /// How other shards name a connection of this one.
     pub(crate) fn name_of(&self, id: ConnectionId) -> ShardConnection {
         ShardConnection { shard: self.index, id }
-    }
-
-    pub(crate) fn connection(&mut self, link: ConnectionId) -> Option<&mut Connection> {
-        self.connections.get_mut(link)
-    }
-
-    pub(crate) fn open_connection(&self, link: ConnectionId) -> Option<&Connection> {
-        self.connections.get(link)
-    }
-
-    /// Receives what a socket holds. What `ends` is received to its end: no event will tell of that.
-    fn receive(&mut self, link: ConnectionId, ends: bool) {
-        let ends = ends && !is_planted(Fault::EndsUnheard);
-        for _ in 0..READS_IN_A_ROW {
-            if self.connection(link).is_none() {
-                return;
-            }
-            if !self.may_read(link) || self.has_worked_enough() {
-                break;
-            }
-            let mut buffer = std::mem::take(&mut self.buffer);
-            let received = match link.socket() {
-                Some(socket) => self.io.receive(Socket(socket), &mut buffer),
-                None => Received::Nothing,
-            };
-            let has_more = match received {
-                Received::Bytes(count) => ends || count == buffer.len(),
-                Received::Nothing | Received::Ended | Received::Closed => false,
-            };
-            match received {
-                Received::Bytes(count) => self.handle_bytes(link, &mut buffer[..count]),
-                Received::Nothing => {}
-                Received::Ended => self.handle_end(link),
-                Received::Closed => self.drop_connection(link),
-            }
-            self.buffer = buffer;
-            if !has_more {
-                return;
-            }
-        }
-        if ends && self.is_left(link) {
-            return self.drop_connection(link);
-        }
-        if let Some(waiting) = self.go_on_later(link) {
-            waiting.is_readable = true;
-            waiting.ends |= ends;
-        }
-    }
-
-    /// Whether a connection whose peer sends nothing more waits for that peer to take answers in vain. Who ends a WebSocket without
-    /// its closing handshake has left (RFC 6455, section 7.1.5); who ends the requests of a connection may still read their answers.
-    fn is_left(&self, link: ConnectionId) -> bool {
-        let open = self.open_connection(link);
-        let is_websocket = open.is_some_and(|open| {
-            matches!(open.state, State::Native(_) | State::Echo(_) | State::DeviceSocket(_))
-        });
-        is_websocket && !self.has_room(link)
-    }
-
-    /// Lets a connection's input go on in the next turn.
-    pub(crate) fn go_on_later(&mut self, link: ConnectionId) -> Option<&mut Waiting> {
-        self.open_connection(link)?;
-        Some(self.inputs.add(link))
-    }
-
-    /// Goes on with input that waited.
-    fn go_on(&mut self, link: ConnectionId, mut waiting: Waiting) {
-        self.note_work(1);
-        let (is_readable, ends) = (waiting.is_readable, waiting.ends);
-        if self.open_connection(link).is_none() {
-            return;
-        }
-        if !self.may_go_on(link) {
-            return match ends && self.is_left(link) {
-                true => self.drop_connection(link),
-                false => self.inputs.park(link, waiting),
-            };
-        }
-        self.take_requests(link);
-        self.go_on_with_received(link, &mut waiting);
-        if waiting.has_received() || self.inputs.has_received(link) {
-            if self.open_connection(link).is_some() {
-                self.inputs.put_back(link, waiting);
-            }
-        } else if is_readable {
-            self.receive(link, ends);
-        }
-    }
-
-    /// Goes on with what was received before, as far as the answers leave room.
-    fn go_on_with_received(&mut self, link: ConnectionId, waiting: &mut Waiting) {
-        while let Some(commands) = waiting.commands.front_mut() {
-            if !self.carry_out(link, commands) {
-                return;
-            }
-            waiting.commands.pop_front();
-        }
-        if !waiting.bytes.is_empty() {
-            let taken = self.handle_messages(link, waiting.bytes.rest_mut());
-            waiting.bytes.take(taken);
-        }
-    }
-
-    /// Takes messages of a conversation, as far as its answers leave room; answers how many bytes.
-    fn handle_messages(&mut self, link: ConnectionId, bytes: &mut [u8]) -> usize {
-        let taken = match self.open_connection(link).map(|open| &open.state) {
-            Some(State::Native(_)) => self.handle_native(link, bytes),
-            Some(State::Echo(_)) => self.handle_echo(link, bytes),
-            Some(State::DeviceSocket(_)) => self.handle_device_socket(link, bytes),
-            Some(State::Device(_)) => self.handle_device(link, bytes),
-            _ => bytes.len(),
-        };
-        self.note_bytes(taken);
-        taken
-    }
-
-    /// Whether a connection that waits is not waiting in vain.
-    fn may_go_on(&self, link: ConnectionId) -> bool {
-        let has_request = matches!(
-            self.connections.get(link),
-            Some(Connection { state: State::Head(input), .. }) if !input.is_empty()
-        );
-        has_request || self.has_room(link) && self.may_receive(link)
-    }
-
-    /// Whether a connection's answers, and what was received before, leave room for more.
-    fn may_read(&self, link: ConnectionId) -> bool {
-        match self.connections.get(link) {
-            // What they receive is no command: it is received to hear of the end.
-            Some(Connection { state: State::Stream(_), .. }) => true,
-            _ => !self.inputs.has_received(link) && self.has_room(link) && self.may_receive(link),
-        }
-    }
-
-    /// Whether requests that came early leave room for more: for what a head may be, and one receive.
-    fn may_receive(&self, link: ConnectionId) -> bool {
-        let early = match self.connections.get(link).map(|open| &open.state) {
-            Some(State::Answering(answering)) => &answering.early,
-            Some(State::Head(input)) => input,
-            _ => return true,
-        };
-        early.len() < self.config.limits.head_bytes_max
-    }
-
-    /// Hears that something happened to a connection by which its input may go on, or its closing.
-    pub(crate) fn touch(&mut self, link: ConnectionId) {
-        self.inputs.wake(link);
-        self.closing.touch(link);
-    }
-
-    pub(crate) fn handle_bytes(&mut self, link: ConnectionId, bytes: &mut [u8]) {
-        let now = self.now.coarse_seconds();
-        let Some(connection) = self.connection(link) else { return };
-        match &mut connection.state {
-            State::Head(_) | State::Body(_) | State::Answering(_) => {
-                match self.check_arriving(link, bytes.len()) {
-                    Ok(()) => self.handle_http(link, bytes),
-                    Err(refusal) => self.refuse_http(link, &refusal),
-                }
-            }
-            State::Native(_) | State::Echo(_) | State::DeviceSocket(_) => {
-                connection.heard_at = now;
-                let is_native = matches!(connection.state, State::Native(_));
-                let taken = self.handle_messages(link, bytes);
-                self.keep_bytes(link, &bytes[taken..]);
-                if is_native {
-                    self.check_partial(link);
-                }
-            }
-            State::Device(_) => {
-                connection.heard_at = now;
-                let taken = self.handle_messages(link, bytes);
-                self.keep_bytes(link, &bytes[taken..]);
-            }
-            // Nothing is asked on a connection whose answer goes on.
-            State::Stream(_) | State::Polled(_) => {}
-        }
-    }
-
-    fn handle_writable(&mut self, link: ConnectionId) {
-        let Some(connection) = self.connection(link) else { return };
-        match &connection.state {
-            State::Answering(_) => self.send_answer(link),
-            State::Body(_) => self.send_continue(link),
-            State::Echo(_) => self.send_echo(link),
-            State::Device(_) => self.send_device(link),
-            State::DeviceSocket(_) => self.send_device_socket(link),
-            other => {
-                if let Some(session) = other.native().map(|native| native.session) {
-                    self.hub.handle_writable(session);
-                }
-            }
-        }
-    }
-
-    /// Forgets a connection and closes its socket.
-    pub(crate) fn drop_connection(&mut self, link: ConnectionId) {
-        let Some(Closed { connection, is_used_up }) = self.connections.close(link) else { return };
-        self.inputs.forget(link);
-        self.closing.forget(link);
-        self.subscribing.forget(link);
-        self.inbounds.take(link);
-        self.half_closed.remove(&link);
-        self.has_leavings = true;
-        self.end_counted(link, &connection);
-        if let Some(native) = connection.state.native() {
-            tracing::debug!(session = self.session_name(link), "session ended");
-            self.hub.close_session(native.session);
-            self.asking.forget(link, self.now.elapsed);
-            self.end_session_devices(link);
-            self.subscribers.forget(link);
-        }
-        if let State::Device(attached) = &connection.state {
-            self.end_device(link, attached);
-        }
-        if let State::DeviceSocket(open) = &connection.state {
-            self.end_device_socket(open);
-        }
-        match link.socket() {
-            None => self.end_polled(connection),
-            Some(socket) if is_used_up => self.io.retire(Socket(socket)),
-            Some(socket) => self.io.close(Socket(socket)),
-        }
-    }
-
-    fn flush(&mut self) -> bool {
-        let now = self.now;
-        let (hub, mut wire) = self.hub_and_wire();
-        let has_more = hub.flush(&mut wire, SENDS_PER_TURN, now);
-        let (told, broken) = wire.into_told_and_broken();
-        self.settle_wire(told, broken);
-        has_more
-    }
-
-    /// The hub, and where it sends.
-    pub(crate) fn hub_and_wire(&mut self) -> (&mut Hub<NativeEncoder>, Wire<'_, I>) {
-        let wire = Wire {
-            io: &mut self.io,
-            memory: &self.memory,
-            inputs: &mut self.inputs,
-            closing: &mut self.closing,
-            connections: &mut self.connections,
-            poll_bytes_max: self.config.limits.poll_bytes_max,
-            told: Vec::new(),
-            broken: Vec::new(),
-        };
-        (&mut self.hub, wire)
-    }
-
-    /// Does what follows from what was sent.
-    pub(crate) fn settle_wire(&mut self, told: Vec<ConnectionId>, broken: Vec<ConnectionId>) {
-        told.into_iter().for_each(|link| self.answer_told_poll(link));
-        broken.into_iter().for_each(|link| self.drop_connection(link));
     }
 
     fn run_backbone(&mut self) {
@@ -818,7 +479,7 @@ impl<I: Io> Shard<I> {
         let (end, polled_end) = self.connections.ends();
         for place in (0..end).chain(self.connections.first_unattached()..polled_end) {
             let Some(link) = self.connections.current(place) else { continue };
-            match self.open_connection(link).map(|connection| connection.state.native()) {
+            match self.open_connection(link).map(|connection| connection.conversation.native()) {
                 Some(Some(_)) => self.close_native(link, &refusal, refusal.code.number()),
                 Some(None) => {
                     self.close_device(link, &refusal);
@@ -826,78 +487,6 @@ impl<I: Io> Shard<I> {
                 }
                 None => {}
             }
-        }
-    }
-
-    /// What this shard counted.
-    pub(crate) fn counters(&self) -> ShardCounters {
-        let (hub, io) = (self.hub.counters(), self.io.counters());
-        let requests = self.asking.under_way.counters();
-        // The budget is the process's: one shard tells of it, so that sums are right.
-        let is_first = self.index.0 == 0;
-        let [memory_allocated_bytes, memory_reserved_bytes, memory_correction_bytes] =
-            if is_first { self.memory.parts() } else { [0; 3] };
-        ShardCounters {
-            connections: self.connections.socket_count() as u64,
-            sessions: hub.sessions,
-            audiences: hub.audiences,
-            subscriptions: hub.subscriptions,
-            topics: hub.topics,
-            history_bytes: hub.history_bytes,
-            deliveries: hub.deliveries,
-            delivered: hub.delivered,
-            records_encoded: hub.records_encoded,
-            deltas: hub.deltas,
-            conflated: hub.conflated,
-            filtered: hub.filtered,
-            rests: hub.rests,
-            lagged_unsubscribes: hub.lagged_unsubscribes,
-            stalled_sessions: hub.stalled_sessions,
-            recent_bytes: hub.recent_bytes,
-            shed_bytes: hub.shed_bytes,
-            memory_pressure: self.memory.pressure() as u64,
-            memory_allocated_bytes,
-            memory_reserved_bytes,
-            memory_correction_bytes,
-            memory_refusals: if is_first { self.memory.refused() } else { 0 },
-            answers_bytes_peak: hub.answers_bytes_peak.max(self.counters.answers_bytes_peak),
-            inputs_waiting: self.inputs.len() as u64,
-            operations_pending: hub.operations_pending,
-            hub_mail: hub.mail,
-            hub_mail_peak: hub.mail_peak,
-            mail_waiting: self.waiting.iter().map(|mail| mail.len() as u64).sum(),
-            store_reads: self.reading.len() as u64,
-            commands_parked: self.publishing.counts().0,
-            commands_given_up: self.publishing.counts().1
-                + self.reading.timed_out()
-                + self.subscribers.timed_out(),
-            batches_held: hub.batches_held,
-            gaps: hub.gaps,
-            stalls: hub.stalls,
-            lapped_sessions: hub.lapped_sessions,
-            lapped_followers: hub.lapped_followers,
-            work: self.work(),
-            work_per_turn_peak: self.turn_budget.peak(),
-            subscribes_waiting: self.subscribers.waiting() as u64,
-            http_requests: self.http_requests,
-            refusals: self.refusals,
-            devices: self.statistics.devices(),
-            changes_waiting: self.subscribers.changes_waiting() as u64,
-            requests: requests.requests,
-            requests_answered: requests.answered,
-            requests_refused: requests.refused,
-            requests_timed_out: requests.timed_out,
-            late_answers: requests.late_answers,
-            requests_open: requests.open,
-            handlers: if self.index.0 == 0 { requests.handlers } else { 0 },
-            accept_pauses: io.accept_pauses,
-            connections_accepted: io.accepts,
-            receives: io.receives,
-            sends: io.sends,
-            sends_cut_short: io.sends_cut_short,
-            bytes_in: io.bytes_in,
-            bytes_out: io.bytes_out,
-            ..self.counters
         }
     }
 }

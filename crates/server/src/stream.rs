@@ -6,13 +6,13 @@ use std::sync::Arc;
 use access::{Network, check_read};
 use engine::Io;
 use hub::ConnectionId;
-use model::{Code, Command, Features, Hello, Position, Principal, Refusal, TopicName};
+use model::{Code, Command, Hello, Position, Principal, Refusal, TopicName};
 use protocol::http::{BodyLen, RequestHead, encode_last_chunk, encode_response_head};
 use protocol::native::binary::IsBinary;
-use protocol::native::{Batch, Encoding, Framing, MessageBuilder, Opening, decode_opening};
+use protocol::native::{self, Batch, Encoding, Framing, MessageBuilder, Opening, decode_opening};
 
 use crate::asker::origin_fields;
-use crate::connection::{Native, State, Stream};
+use crate::connection::{Connection, Conversation, Native, Transport};
 use crate::conversation::check_filter;
 use crate::encoder::Manner;
 use crate::input::Commands;
@@ -162,9 +162,11 @@ impl<I: Io> Shard<I> {
         self.hub.tell_bytes(session, &begin);
         let opened_at = self.now.coarse_seconds();
         if let Some(connection) = self.connection(link) {
-            connection.state = State::Stream(Box::new(Stream { native, framing, opened_at }));
+            connection.transport = Transport::Response { is_closing: false };
+            connection.conversation = Conversation::Native(native);
             connection.heard_at = opened_at;
         }
+        self.transports.responses.insert(link, opened_at);
         self.begin_session(link, new);
     }
 
@@ -181,11 +183,7 @@ impl<I: Io> Shard<I> {
         Native {
             session,
             principal: Arc::clone(principal),
-            under_way: 0,
-            has_spoken: false,
-            features: Features::ALL,
-            is_pinged: false,
-            is_closing: false,
+            speech: native::Conversation::default(),
         }
     }
 
@@ -226,10 +224,7 @@ impl<I: Io> Shard<I> {
         };
         let answers_bytes_max = self.config.limits.answers_bytes_max;
         let connection = self.open_connection(link);
-        let Some(native) = connection.and_then(|open| open.state.native()) else {
-            return self.answer_refusal(asker, &no_session());
-        };
-        if native.is_closing {
+        if connection.and_then(Connection::open_native).is_none() {
             return self.answer_refusal(asker, &no_session());
         }
         let is_full = self.inputs.bytes_of_commands(link) >= answers_bytes_max;
@@ -261,10 +256,10 @@ impl<I: Io> Shard<I> {
     pub(crate) fn keep_alive(&mut self, link: ConnectionId) {
         let now = self.now.coarse_seconds();
         let Some(connection) = self.connection(link) else { return };
-        let State::Stream(stream) = &connection.state else { return };
-        let (session, framing) = (stream.native.session, stream.framing);
         connection.heard_at = now;
-        let encoding = Manner::of(self.hub.encoding(session)).encoding;
+        let Some(native) = connection.conversation.native() else { return };
+        let session = native.session;
+        let Manner { encoding, framing, .. } = Manner::of(self.hub.encoding(session));
         let mut sign = Vec::new();
         let message = MessageBuilder::begin(encoding, framing, &mut sign);
         sign.extend_from_slice(encoding.keep_alive());

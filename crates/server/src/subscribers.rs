@@ -110,7 +110,7 @@ impl<I: Io> Shard<I> {
         id: Option<CommandId>,
         change: Change,
     ) -> Result<(), Refusal> {
-        let native = self.connection(link).and_then(|open| open.state.native());
+        let native = self.connection(link).and_then(|open| open.conversation.native());
         let Some(native) = native else { return Ok(()) };
         let (session, principal) = (native.session, native.principal.clone());
         match change {
@@ -204,7 +204,7 @@ impl<I: Io> Shard<I> {
         mut wanted: Subscribe,
         positions: Vec<(TopicName, Position)>,
     ) -> Result<(), Refusal> {
-        let native = self.connection(link).and_then(|open| open.state.native());
+        let native = self.connection(link).and_then(|open| open.conversation.native());
         let Some(session) = native.map(|native| native.session) else { return Ok(()) };
         add_positions(&mut wanted, positions);
         self.hub.subscribe(session, id, wanted)
@@ -387,7 +387,7 @@ impl<I: Io> Shard<I> {
         result: Result<(), Refusal>,
     ) {
         let connection = self.connection(link);
-        let Some(native) = connection.and_then(|open| open.state.native()) else { return };
+        let Some(native) = connection.and_then(|open| open.conversation.native()) else { return };
         let session = native.session;
         match (result, id) {
             (Ok(()), None) => {}

@@ -5,9 +5,9 @@ use std::time::Duration;
 use engine::Io;
 use hub::ConnectionId;
 use model::{Code, Refusal};
-use protocol::websocket::encode_ping;
+use protocol::websocket::Due;
 
-use crate::connection::{Connection, State};
+use crate::connection::{Connection, Conversation, Transport};
 use crate::shard::Shard;
 
 /// What to do about a connection.
@@ -35,7 +35,7 @@ impl<I: Io> Shard<I> {
         let requests = std::mem::take(&mut self.requests);
         for link in requests {
             let Some(connection) = self.open_connection(link) else { continue };
-            if connection.state.is_long_lived() {
+            if connection.conversation.is_long_lived() {
                 continue;
             }
             self.requests.push(link);
@@ -52,7 +52,7 @@ impl<I: Io> Shard<I> {
         let first = (now % period) * share;
         for place in first..(first + share).min(end) {
             let Some(link) = self.connections.current(place) else { continue };
-            if self.connection(link).is_some_and(|open| open.state.is_long_lived()) {
+            if self.connection(link).is_some_and(|open| open.conversation.is_long_lived()) {
                 // Whoever says nothing more keeps no place among those that waited.
                 self.release_subscriptions(link);
                 self.look_at(link, now);
@@ -69,10 +69,7 @@ impl<I: Io> Shard<I> {
                             request_ms; send it faster";
                 self.refuse_http(link, &Refusal::new(Code::SlowRequest, text));
             }
-            Some(Verdict::Ping) => {
-                self.ping(link);
-                self.ping_device_socket(link);
-            }
+            Some(Verdict::Ping) => self.ping(link),
             Some(Verdict::KeepAlive) => self.keep_alive(link),
             Some(Verdict::Roll) => self.roll(link),
             Some(Verdict::Trickles) => {
@@ -92,8 +89,9 @@ impl<I: Io> Shard<I> {
 
     fn close_websocket(&mut self, link: ConnectionId, refusal: &Refusal) {
         self.close_native(link, refusal, refusal.code.number());
-        let is_plain =
-            |open: &mut Connection| matches!(open.state, State::Echo(_) | State::DeviceSocket(_));
+        let is_plain = |open: &mut Connection| {
+            matches!(open.conversation, Conversation::Echo(_) | Conversation::Queries(_))
+        };
         if self.connection(link).is_some_and(is_plain) {
             self.drop_connection(link);
         }
@@ -105,48 +103,60 @@ impl<I: Io> Shard<I> {
         let (message, answer) = (limits.message_ms, limits.answer_ms);
         let (ping_after, silence) = (limits.ping_after_ms, limits.silence_ms);
         let (keep_stream_alive, stream) = (limits.stream_keep_alive_ms, limits.stream_ms_max);
-        let begun_at = self.inbounds.get_mut(link).and_then(|inbound| inbound.partial_since(now));
-        let connection = self.connection(link)?;
+        let begun_at =
+            self.transports.inbounds.get_mut(link).and_then(|inbound| inbound.partial_since(now));
+        let connection = self.connections.get(link)?;
         let since = |at: u32| Duration::from_secs(u64::from(now.saturating_sub(at)));
         let quiet = since(connection.heard_at);
-        let inbound = connection.state.inbound_mut();
-        let begun_at = inbound.and_then(|inbound| inbound.partial_since(now)).or(begun_at);
         let trickles = begun_at.is_some_and(|at| since(at) > message);
-        match &connection.state {
-            State::Head(early) if early.is_empty() => (quiet > keep_alive).then_some(Verdict::Idle),
-            State::Head(_) | State::Body(_) => (quiet > request).then_some(Verdict::Slow),
-            State::Answering(answering) => {
+        match &connection.conversation {
+            Conversation::Head(early) if early.is_empty() => {
+                return (quiet > keep_alive).then_some(Verdict::Idle);
+            }
+            Conversation::Head(_) | Conversation::Body(_) => {
+                return (quiet > request).then_some(Verdict::Slow);
+            }
+            Conversation::Answering(answering) => {
                 let is_over = answering.begun_at.is_some_and(|at| since(at) > answer);
-                is_over.then_some(Verdict::Idle)
+                return is_over.then_some(Verdict::Idle);
             }
-            _ if trickles => Some(Verdict::Trickles),
-            State::Echo(_) => (quiet > silence).then_some(Verdict::Silent),
-            State::Native(native) if native.is_closing => None,
-            State::Native(_) if quiet > silence => Some(Verdict::Silent),
-            State::Native(native) if quiet > ping_after && !native.is_pinged => Some(Verdict::Ping),
-            State::DeviceSocket(open) if open.is_closing => None,
-            State::DeviceSocket(_) if quiet > silence => Some(Verdict::Silent),
-            State::DeviceSocket(open) if quiet > ping_after && !open.is_pinged => {
-                Some(Verdict::Ping)
+            Conversation::Device(attached) => {
+                let is_silent = !attached.speech.is_closing() && quiet > attached.speech.silence();
+                return is_silent.then_some(Verdict::Silent);
             }
-            State::DeviceSocket(_) => None,
-            State::Device(attached) if attached.is_closing => None,
-            State::Device(attached) => (quiet > attached.silence()).then_some(Verdict::Silent),
-            State::Native(_) | State::Polled(_) => None,
-            State::Stream(response) if response.native.is_closing => None,
-            State::Stream(response) if since(response.opened_at) > stream => Some(Verdict::Roll),
-            State::Stream(_) => (quiet >= keep_stream_alive).then_some(Verdict::KeepAlive),
+            // It is asked nothing: whoever measures with it is not to be told anything unasked.
+            Conversation::Echo(_) if !trickles => {
+                return (quiet > silence).then_some(Verdict::Silent);
+            }
+            Conversation::Native(_) | Conversation::Echo(_) | Conversation::Queries(_) => {}
+        }
+        match &connection.transport {
+            Transport::WebSocket(_) if trickles => Some(Verdict::Trickles),
+            Transport::WebSocket(channel) => {
+                channel.due(quiet, ping_after, silence).map(|due| match due {
+                    Due::Ping => Verdict::Ping,
+                    Due::Silence => Verdict::Silent,
+                })
+            }
+            Transport::Response { is_closing: false } => {
+                let opened_at = self.transports.responses.get(&link).copied().unwrap_or(now);
+                let is_over = since(opened_at) > stream;
+                match is_over {
+                    true => Some(Verdict::Roll),
+                    false => (quiet >= keep_stream_alive).then_some(Verdict::KeepAlive),
+                }
+            }
+            Transport::Response { .. } | Transport::Polls { .. } | Transport::Http => None,
         }
     }
 
     fn ping(&mut self, link: ConnectionId) {
-        let mut ping = Vec::new();
-        encode_ping(&mut ping);
         let Some(connection) = self.connection(link) else { return };
-        if let State::Native(native) = &mut connection.state {
-            native.is_pinged = true;
-            let session = native.session;
-            self.hub.tell_bytes(session, &ping);
+        if let Transport::WebSocket(channel) = &mut connection.transport {
+            let mut ping = Vec::new();
+            channel.ping(&mut ping);
+            self.say(link, &ping);
+            self.send_unsent(link);
         }
     }
 }

@@ -35,7 +35,7 @@ impl ConnectionId {
         self.0.place()
     }
 
-    /// What [`Connections::named`] finds it by, for names that go out of the process and come back.
+    /// The number by which [`Connections::named`] finds it, for names that go out of the process and come back.
     pub fn to_bits(self) -> u64 {
         u64::from(self.0.generation().get()) << 32 | u64::from(self.0.place())
     }
@@ -65,7 +65,7 @@ impl fmt::Display for ConnectionId {
 /// A connection that ended.
 #[derive(Debug)]
 pub struct Closed<T> {
-    /// What it was.
+    /// The connection.
     pub connection: T,
     /// Its socket's number had its last connection: it is not to be used again.
     pub is_used_up: bool,

@@ -6,14 +6,13 @@ use access::{Role, Wanted};
 use engine::Io;
 use hub::{ConnectionId, DevicePlace};
 use model::{Refusal, device_name};
-use protocol::device::{ServerSays, append};
 use protocol::http::{BodyLen, BodyReader, MessageFraming, RequestHead, encode_response_head};
 use serde_json::json;
 
 use super::attached::Attached;
 use super::home::DeviceMail;
 use super::query::Query;
-use crate::connection::State;
+use crate::connection::Conversation;
 use crate::shard::Shard;
 
 impl<I: Io> Shard<I> {
@@ -40,10 +39,10 @@ impl<I: Io> Shard<I> {
         let now = self.now.coarse_seconds();
         let Some(connection) = self.connection(link) else { return };
         connection.heard_at = now;
-        connection.state = State::Device(Box::new(attached));
+        connection.conversation = Conversation::Device(Box::new(attached));
         self.devices_attached += 1;
         self.statistics.of(application).attached();
-        self.send_device(link);
+        self.send_unsent(link);
         let place = self.place_of(link);
         self.mail_home(name.clone(), DeviceMail::Attach { name, place, info });
         self.handle_rest(link, rest);
@@ -91,11 +90,10 @@ impl<I: Io> Shard<I> {
             return;
         }
         let Some(attached) = self.attached(link) else { return };
-        let heartbeat_ms = u64::from(attached.heartbeat_seconds) * 1_000;
+        let heartbeat_ms = attached.speech.heartbeat_ms();
         let text = json!({ "session": session, "heartbeat_ms": heartbeat_ms }).to_string();
-        let framing = attached.reader.framing();
-        append(ServerSays::Welcome(&text), framing, attached.unsent.end_mut());
-        self.send_device(link);
+        attached.speech.welcome(&text, attached.unsent.end_mut());
+        self.send_unsent(link);
     }
 }
 

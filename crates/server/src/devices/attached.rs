@@ -1,24 +1,20 @@
 //! Attached devices over plain HTTP: what they say, and how they are asked.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use access::ApplicationIndex;
-use engine::{Io, Sent};
+use engine::Io;
 use hub::{ConnectionId, DevicePlace};
 use model::{Asked, Code, Payload, Refusal, Respond, Unanswered, device_topic};
-use protocol::device::{DeviceSays, ServerSays, append, decode};
-use protocol::http::{BodyEvent, MessageFraming, MessageReader, encode_last_chunk, refusal_body};
+use protocol::device::{self, DeviceSays};
+use protocol::http::MessageFraming;
 
 use super::home::DeviceMail;
 use crate::byte_queue::ByteQueue;
-use crate::connection::{self, State};
+use crate::connection::Conversation;
 use crate::requests::payload_of;
 use crate::shard::Shard;
 use crate::turn_budget::STEPS_OF_A_COMMAND;
-
-/// A device that was silent for this many tenths of its heartbeat is gone.
-const SILENCE_TENTHS: u32 = 25;
 
 /// The connection of an attached device.
 #[derive(Debug)]
@@ -26,25 +22,9 @@ pub(crate) struct Attached {
     /// `APPLICATION/DEVICE`.
     pub(super) name: Arc<str>,
     pub(super) application: ApplicationIndex,
-    pub(super) reader: MessageReader,
-    /// Requests that it was told and has not answered.
-    open: Vec<Told>,
-    next_number: u16,
-    pub(super) heartbeat_seconds: u16,
-    pub is_closing: bool,
+    pub speech: device::Conversation,
     /// What its connection did not take yet.
     pub unsent: ByteQueue,
-}
-
-fn heartbeat_seconds(heartbeat_ms: u64) -> u16 {
-    heartbeat_ms.div_ceil(1_000).clamp(1, 3_600) as u16
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Told {
-    number: u16,
-    request: u64,
-    at: Duration,
 }
 
 impl Attached {
@@ -59,28 +39,15 @@ impl Attached {
         framing: MessageFraming,
         heartbeat_ms: u64,
     ) -> Self {
-        Self {
-            name,
-            application,
-            reader: MessageReader::new(framing),
-            open: Vec::new(),
-            next_number: 0,
-            heartbeat_seconds: heartbeat_seconds(heartbeat_ms),
-            is_closing: false,
-            unsent: ByteQueue::default(),
-        }
-    }
-
-    /// Seconds of silence after which it is gone.
-    pub(crate) fn silence(&self) -> Duration {
-        Duration::from_secs(u64::from(self.heartbeat_seconds)) * SILENCE_TENTHS / 10
+        let speech = device::Conversation::new(framing, heartbeat_ms);
+        Self { name, application, speech, unsent: ByteQueue::default() }
     }
 }
 
 impl<I: Io> Shard<I> {
     pub(super) fn attached(&mut self, link: ConnectionId) -> Option<&mut Attached> {
-        match &mut self.connection(link)?.state {
-            State::Device(attached) => Some(attached),
+        match &mut self.connection(link)?.conversation {
+            Conversation::Device(attached) => Some(attached),
             _ => None,
         }
     }
@@ -94,20 +61,6 @@ impl<I: Io> Shard<I> {
         self.open_connection(place.connection.id).is_some()
     }
 
-    /// Sends what waits for a device.
-    pub(crate) fn send_device(&mut self, link: ConnectionId) {
-        self.touch(link);
-        let connection = self.connections.get_mut(link);
-        let Some(State::Device(attached)) = connection.map(|open| &mut open.state) else { return };
-        if attached.unsent.is_empty() {
-            return;
-        }
-        match connection::send(&mut self.io, link, attached.unsent.rest()) {
-            Sent::Bytes(taken) => attached.unsent.take(taken),
-            Sent::Closed => self.drop_connection(link),
-        }
-    }
-
     /// Takes bytes from a device, as far as the turn allows; answers how many.
     pub(crate) fn handle_device(&mut self, link: ConnectionId, bytes: &[u8]) -> usize {
         // The kind and number of an answer stand before its payload.
@@ -115,21 +68,27 @@ impl<I: Io> Shard<I> {
         let bytes_max = self.config.limits.payload_bytes_max + HEAD_BYTES;
         let mut input = bytes;
         while !self.has_worked_enough() {
-            let attached = self.attached(link).filter(|it| !it.is_closing);
-            let Some(attached) = attached else { return bytes.len() };
+            let Some(attached) = self.attached(link) else { return bytes.len() };
             let application = attached.application;
-            match attached.reader.poll(&mut input, bytes_max) {
+            let heard = match attached.speech.poll_heard(&mut input, bytes_max) {
                 Ok(None) => return bytes.len(),
-                Ok(Some(BodyEvent::End)) => self.end_attachment(link),
-                Ok(Some(BodyEvent::Message(message))) => {
+                Ok(Some(heard)) => heard,
+                Err(refusal) => {
+                    self.close_device(link, &refusal);
+                    continue;
+                }
+            };
+            match heard.says() {
+                Ok(None) => self.end_attachment(link),
+                says => {
                     self.note_work(STEPS_OF_A_COMMAND);
-                    self.statistics.of(application).counters.bytes_up += message.len() as u64;
-                    match decode(&message) {
-                        Ok(says) => self.hear_device(link, &says),
+                    self.statistics.of(application).counters.bytes_up += heard.bytes() as u64;
+                    match says {
+                        Ok(Some(says)) => self.hear_device(link, &says),
+                        Ok(None) => {}
                         Err(refusal) => self.close_device(link, &refusal),
                     }
                 }
-                Err(refusal) => self.close_device(link, &refusal),
             }
         }
         bytes.len() - input.len()
@@ -168,7 +127,7 @@ impl<I: Io> Shard<I> {
         if attached.unsent.len() > unsent_max {
             return;
         }
-        attached.heartbeat_seconds = heartbeat_seconds(heartbeat_ms);
+        attached.speech.handle_heartbeat(heartbeat_ms);
         self.welcome_device(self.place_of(link));
     }
 
@@ -181,8 +140,7 @@ impl<I: Io> Shard<I> {
         let now = self.now.elapsed;
         let Some(attached) = self.attached(link) else { return };
         let (name, application) = (Arc::clone(&attached.name), attached.application);
-        let at = attached.open.iter().position(|told| told.number == number);
-        let told = at.map(|at| attached.open.swap_remove(at));
+        let told = attached.speech.handle_answer(number);
         let statistics = self.statistics.of(application);
         let Some(told) = told else {
             // To nothing that we asked, or twice: it harms nobody, and is counted.
@@ -208,18 +166,17 @@ impl<I: Io> Shard<I> {
         let is_its_own =
             self.open_connection(link).is_some_and(|_| self.asking.under_way.is_for(request, link));
         let connection = self.connections.get_mut(link).filter(|_| is_its_own);
-        let Some(State::Device(attached)) = connection.map(|open| &mut open.state) else {
+        let Some(Conversation::Device(attached)) = connection.map(|open| &mut open.conversation)
+        else {
             return false;
         };
-        if attached.is_closing {
+        if attached.speech.is_closing() {
             let text = "cannot ask the device: its attachment is ending; ask again later";
             let refusal = Refusal::new(Code::DeviceGone, text);
             self.asking.under_way.take_back(request, refusal, now);
             return true;
         }
-        let is_line = attached.reader.framing() == MessageFraming::Chunks
-            || !asked.payload.bytes().iter().any(|byte| matches!(byte, b'\n' | b'\r'));
-        if !is_line {
+        if !attached.speech.can_be_told(asked.payload.bytes()) {
             let text = "cannot ask the device: it reads lines, and the payload has a line break; send it without, or \
                         attach the device with framing=chunks";
             let refusal = Refusal::new(Code::BadPayload, text);
@@ -235,44 +192,37 @@ impl<I: Io> Shard<I> {
         }
         // What timed out and was never answered makes room.
         let open_max = self.config.limits.device_requests_max;
-        if attached.open.len() >= 2 * open_max {
+        if attached.speech.open_len() >= 2 * open_max {
             let requests = &self.asking.under_way;
-            attached.open.retain(|told| requests.is_open(told.request));
+            attached.speech.retain(|request| requests.is_open(request));
         }
-        attached.next_number = attached.next_number.wrapping_add(1);
-        let number = attached.next_number;
-        attached.open.retain(|told| told.number != number);
-        attached.open.push(Told { number, request, at: now });
-        let framing = attached.reader.framing();
-        append(
-            ServerSays::Request(number, asked.payload.bytes()),
-            framing,
-            attached.unsent.end_mut(),
-        );
+        attached.speech.ask(request, asked.payload.bytes(), now, attached.unsent.end_mut());
         self.statistics.of(attached.application).asked(asked.payload.bytes().len());
-        self.send_device(link);
+        self.send_unsent(link);
         true
     }
 
     /// Tells a device why its attachment ends, then ends it.
     pub(crate) fn close_device(&mut self, link: ConnectionId, refusal: &Refusal) {
-        let Some(attached) = self.attached(link).filter(|it| !it.is_closing) else { return };
-        attached.is_closing = true;
-        let framing = attached.reader.framing();
-        append(ServerSays::Closing(&refusal_body(refusal)), framing, attached.unsent.end_mut());
-        encode_last_chunk(attached.unsent.end_mut());
-        self.note_refusal(link, refusal);
-        self.send_device(link);
-        self.close_soon(link);
+        if self.attached(link).is_some_and(|attached| !attached.speech.is_closing()) {
+            self.note_refusal(link, refusal);
+            self.say_last_to_device(link, Some(refusal));
+        }
     }
 
     /// Ends an attachment that the device wants no more.
     fn end_attachment(&mut self, link: ConnectionId) {
-        let Some(attached) = self.attached(link).filter(|it| !it.is_closing) else { return };
-        attached.is_closing = true;
-        encode_last_chunk(attached.unsent.end_mut());
-        self.send_device(link);
-        self.close_soon(link);
+        self.say_last_to_device(link, None);
+    }
+
+    fn say_last_to_device(&mut self, link: ConnectionId, refusal: Option<&Refusal>) {
+        let Some(attached) = self.attached(link) else { return };
+        let mut last_words = Vec::new();
+        if attached.speech.close(refusal, &mut last_words) {
+            attached.unsent.append(&last_words);
+            self.send_unsent(link);
+            self.close_soon(link);
+        }
     }
 
     /// Hears that a device's connection is gone.

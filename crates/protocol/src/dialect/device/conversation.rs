@@ -31,7 +31,7 @@ pub struct Told {
     pub at: Duration,
 }
 
-/// What was heard of a device.
+/// A thing heard of a device.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DeviceHeard {
     /// A message, to be read by [`DeviceHeard::says`].
@@ -41,7 +41,7 @@ pub enum DeviceHeard {
 }
 
 impl DeviceHeard {
-    /// What the device says; nothing if it ended.
+    /// The message, read; nothing if the body ended.
     ///
     /// # Errors
     /// It says nothing that means something.
@@ -78,7 +78,7 @@ impl Conversation {
     /// The next thing heard in `input`; nothing once the attachment is ending.
     ///
     /// # Errors
-    /// What breaks the framing, or is larger than `bytes_max`.
+    /// A message that breaks the framing, or is larger than `bytes_max`.
     pub fn poll_heard(
         &mut self,
         input: &mut &[u8],

@@ -11,7 +11,7 @@ use crate::websocket::{Heard, MessageWriter, Opcode};
 /// One application's conversation. Answers may become known in any order; they are said in that of the requests.
 #[derive(Debug, Default)]
 pub struct Queries {
-    /// What is known of the answers that were not said; those that are not here yet are `None`.
+    /// Answers that were not said; those that are not here yet are `None`.
     answers: VecDeque<Option<Vec<u8>>>,
     /// The turn of the first of them.
     first: u64,

@@ -10,7 +10,7 @@ pub struct Conversation {
     under_way: u32,
     /// A command was heard: `hello` comes too late.
     has_spoken: bool,
-    /// What the peer named, so that it may be sent.
+    /// Features that the peer named, so that they may be used.
     features: Features,
 }
 
@@ -73,7 +73,7 @@ impl Conversation {
         self.has_spoken = false;
     }
 
-    /// What both sides have.
+    /// Features that both sides have.
     pub fn agreed(&self, offered: Features) -> Features {
         self.features.and(offered)
     }

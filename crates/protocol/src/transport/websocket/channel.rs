@@ -18,7 +18,7 @@ pub struct Channel {
     is_closing: bool,
 }
 
-/// What was heard.
+/// A thing that was heard.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard<'a> {
     /// A message of text, for the conversation.
@@ -45,7 +45,7 @@ impl Heard<'_> {
     }
 }
 
-/// What a channel is due for.
+/// An action that a channel is due for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// The peer is to be asked whether it is there.
@@ -55,7 +55,7 @@ pub enum Due {
 }
 
 impl Channel {
-    /// The next thing heard in `input`; nothing once the channel is closing. What is to be said at once is appended to `out`.
+    /// The next thing heard in `input`; nothing once the channel is closing. Answers to control frames are appended to `out`.
     pub fn poll_heard<'a>(
         &mut self,
         inbound: &'a mut Inbound,
@@ -104,7 +104,7 @@ impl Channel {
         encode_ping(out);
     }
 
-    /// What the channel is due for after so much silence, in any unit.
+    /// The action that is due after so much silence, in any unit.
     pub fn due<T: PartialOrd>(&self, quiet: T, ping_after: T, silence: T) -> Option<Due> {
         match () {
             () if self.is_closing => None,
@@ -120,7 +120,7 @@ mod tests {
     use super::super::{Opcode, encode_masked};
     use super::*;
 
-    /// What is heard in `bytes`, in words, and what is said.
+    /// The things heard in `bytes`, in words, and the bytes said.
     fn heard(channel: &mut Channel, inbound: &mut Inbound, bytes: &[u8]) -> (Vec<String>, Vec<u8>) {
         let (mut bytes, mut heard, mut out) = (bytes.to_vec(), Vec::new(), Vec::new());
         let mut input = Unread::new(&mut bytes);

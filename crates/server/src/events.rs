@@ -1,0 +1,264 @@
+//! What happens to connections: they come, say something, take what is said, and go.
+
+use std::net::IpAddr;
+
+use engine::{Io, IoEvent, Received, Socket};
+use hub::{Closed, ConnectionId};
+use model::planted::{Fault, is_planted};
+
+use crate::connection::{Connection, Conversation, Transport};
+use crate::input::Waiting;
+use crate::shard::Shard;
+
+/// Full buffers received from one connection before others have their turn.
+const READS_IN_A_ROW: usize = 4;
+
+impl<I: Io> Shard<I> {
+    /// Hears what happened outside.
+    pub(crate) fn handle_event(&mut self, event: IoEvent) {
+        match event {
+            IoEvent::Accepted { socket, peer } => self.open(socket, peer.ip()),
+            IoEvent::Readable { socket, ends } => {
+                if let Some(link) = self.connections.current(socket.0) {
+                    self.receive(link, ends);
+                }
+            }
+            IoEvent::Writable(socket) => {
+                if let Some(link) = self.connections.current(socket.0) {
+                    self.handle_writable(link);
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, socket: Socket, peer: IpAddr) {
+        let connection = Connection::new(self.now.coarse_seconds());
+        let Ok(link) = self.connections.open(socket.0, connection) else {
+            return self.io.retire(socket);
+        };
+        self.requests.push(link);
+        let addresses = &self.access.addresses;
+        let network = addresses.of_peer(peer);
+        let counted =
+            network.map_or(Ok(None), |network| addresses.connect(network, &self.config.limits));
+        match counted {
+            Ok(Some(counted)) => drop(self.counted.put(socket.0 as usize, counted)),
+            Ok(None) => {}
+            Err(refusal) => self.refuse_http(link, &refusal),
+        }
+    }
+
+    pub(crate) fn connection(&mut self, link: ConnectionId) -> Option<&mut Connection> {
+        self.connections.get_mut(link)
+    }
+
+    pub(crate) fn open_connection(&self, link: ConnectionId) -> Option<&Connection> {
+        self.connections.get(link)
+    }
+
+    /// Receives what a socket holds. What `ends` is received to its end: no event will tell of that.
+    fn receive(&mut self, link: ConnectionId, ends: bool) {
+        let ends = ends && !is_planted(Fault::EndsUnheard);
+        for _ in 0..READS_IN_A_ROW {
+            if self.connection(link).is_none() {
+                return;
+            }
+            if !self.may_read(link) || self.has_worked_enough() {
+                break;
+            }
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let received = match link.socket() {
+                Some(socket) => self.io.receive(Socket(socket), &mut buffer),
+                None => Received::Nothing,
+            };
+            let has_more = match received {
+                Received::Bytes(count) => ends || count == buffer.len(),
+                Received::Nothing | Received::Ended | Received::Closed => false,
+            };
+            match received {
+                Received::Bytes(count) => self.handle_bytes(link, &mut buffer[..count]),
+                Received::Nothing => {}
+                Received::Ended => self.handle_end(link),
+                Received::Closed => self.drop_connection(link),
+            }
+            self.buffer = buffer;
+            if !has_more {
+                return;
+            }
+        }
+        if ends && self.is_left(link) {
+            return self.drop_connection(link);
+        }
+        if let Some(waiting) = self.go_on_later(link) {
+            waiting.is_readable = true;
+            waiting.ends |= ends;
+        }
+    }
+
+    /// Whether a connection whose peer sends nothing more waits for that peer to take answers in vain. Who ends a WebSocket without
+    /// its closing handshake has left (RFC 6455, section 7.1.5); who ends the requests of a connection may still read their answers.
+    fn is_left(&self, link: ConnectionId) -> bool {
+        let open = self.open_connection(link);
+        let is_websocket =
+            open.is_some_and(|open| matches!(open.transport, Transport::WebSocket(_)));
+        is_websocket && !self.has_room(link)
+    }
+
+    /// Lets a connection's input go on in the next turn.
+    pub(crate) fn go_on_later(&mut self, link: ConnectionId) -> Option<&mut Waiting> {
+        self.open_connection(link)?;
+        Some(self.inputs.add(link))
+    }
+
+    /// Goes on with input that waited.
+    pub(crate) fn go_on(&mut self, link: ConnectionId, mut waiting: Waiting) {
+        self.note_work(1);
+        let (is_readable, ends) = (waiting.is_readable, waiting.ends);
+        if self.open_connection(link).is_none() {
+            return;
+        }
+        if !self.may_go_on(link) {
+            return match ends && self.is_left(link) {
+                true => self.drop_connection(link),
+                false => self.inputs.park(link, waiting),
+            };
+        }
+        self.take_requests(link);
+        self.go_on_with_received(link, &mut waiting);
+        if waiting.has_received() || self.inputs.has_received(link) {
+            if self.open_connection(link).is_some() {
+                self.inputs.put_back(link, waiting);
+            }
+        } else if is_readable {
+            self.receive(link, ends);
+        }
+    }
+
+    /// Goes on with what was received before, as far as the answers leave room.
+    fn go_on_with_received(&mut self, link: ConnectionId, waiting: &mut Waiting) {
+        while let Some(commands) = waiting.commands.front_mut() {
+            if !self.carry_out(link, commands) {
+                return;
+            }
+            waiting.commands.pop_front();
+        }
+        if !waiting.bytes.is_empty() {
+            let taken = self.handle_messages(link, waiting.bytes.rest_mut());
+            waiting.bytes.take(taken);
+        }
+    }
+
+    /// Takes messages of a conversation, as far as its answers leave room; answers how many bytes.
+    fn handle_messages(&mut self, link: ConnectionId, bytes: &mut [u8]) -> usize {
+        let Some(open) = self.open_connection(link) else { return bytes.len() };
+        let taken = match (&open.transport, &open.conversation) {
+            (Transport::WebSocket(_), _) => self.handle_frames(link, bytes),
+            (_, Conversation::Device(_)) => self.handle_device(link, bytes),
+            _ => bytes.len(),
+        };
+        self.note_bytes(taken);
+        taken
+    }
+
+    /// Whether a connection that waits is not waiting in vain.
+    pub(crate) fn may_go_on(&self, link: ConnectionId) -> bool {
+        let has_request = matches!(
+            self.connections.get(link),
+            Some(Connection { conversation: Conversation::Head(input), .. }) if !input.is_empty()
+        );
+        has_request || self.has_room(link) && self.may_receive(link)
+    }
+
+    /// Whether a connection's answers, and what was received before, leave room for more.
+    fn may_read(&self, link: ConnectionId) -> bool {
+        match self.connections.get(link) {
+            // What they receive is no command: it is received to hear of the end.
+            Some(Connection { transport: Transport::Response { .. }, .. }) => true,
+            _ => !self.inputs.has_received(link) && self.has_room(link) && self.may_receive(link),
+        }
+    }
+
+    /// Whether requests that came early leave room for more: for what a head may be, and one receive.
+    fn may_receive(&self, link: ConnectionId) -> bool {
+        let early = match self.connections.get(link).map(|open| &open.conversation) {
+            Some(Conversation::Answering(answering)) => &answering.early,
+            Some(Conversation::Head(input)) => input,
+            _ => return true,
+        };
+        early.len() < self.config.limits.head_bytes_max
+    }
+
+    /// Hears that something happened to a connection by which its input may go on, or its closing.
+    pub(crate) fn touch(&mut self, link: ConnectionId) {
+        self.inputs.wake(link);
+        self.closing.touch(link);
+    }
+
+    pub(crate) fn handle_bytes(&mut self, link: ConnectionId, bytes: &mut [u8]) {
+        let now = self.now.coarse_seconds();
+        let Some(connection) = self.connection(link) else { return };
+        match (&connection.transport, &connection.conversation) {
+            // Nothing is asked on a connection whose answer goes on.
+            (Transport::Response { .. } | Transport::Polls { .. }, _) => {}
+            (Transport::WebSocket(_), _) | (_, Conversation::Device(_)) => {
+                connection.heard_at = now;
+                let taken = self.handle_messages(link, bytes);
+                self.keep_bytes(link, &bytes[taken..]);
+                self.check_partial(link);
+            }
+            (Transport::Http, _) => match self.check_arriving(link, bytes.len()) {
+                Ok(()) => self.handle_http(link, bytes),
+                Err(refusal) => self.refuse_http(link, &refusal),
+            },
+        }
+    }
+
+    fn handle_writable(&mut self, link: ConnectionId) {
+        let Some(connection) = self.connection(link) else { return };
+        match &connection.conversation {
+            Conversation::Head(_) => {}
+            Conversation::Body(_) => self.send_continue(link),
+            Conversation::Answering(_) => self.send_answer(link),
+            Conversation::Native(native) => {
+                let session = native.session;
+                self.hub.handle_writable(session);
+            }
+            Conversation::Echo(_) | Conversation::Device(_) | Conversation::Queries(_) => {
+                self.send_unsent(link);
+            }
+        }
+    }
+
+    /// Forgets a connection and closes its socket.
+    pub(crate) fn drop_connection(&mut self, link: ConnectionId) {
+        let Some(Closed { connection, is_used_up }) = self.connections.close(link) else { return };
+        self.inputs.forget(link);
+        self.closing.forget(link);
+        self.subscribing.forget(link);
+        self.transports.inbounds.take(link);
+        self.half_closed.remove(&link);
+        self.has_leavings = true;
+        self.transports.responses.remove(&link);
+        self.end_counted(link);
+        match &connection.conversation {
+            Conversation::Native(native) => {
+                tracing::debug!(session = self.session_name(link), "session ended");
+                self.hub.close_session(native.session);
+                self.asking.forget(link, self.now.elapsed);
+                self.end_session_devices(link);
+                self.subscribers.forget(link);
+            }
+            Conversation::Device(attached) => self.end_device(link, attached),
+            Conversation::Queries(open) => self.end_device_socket(open),
+            Conversation::Head(_)
+            | Conversation::Body(_)
+            | Conversation::Answering(_)
+            | Conversation::Echo(_) => {}
+        }
+        match link.socket() {
+            None => self.end_polled(link),
+            Some(socket) if is_used_up => self.io.retire(Socket(socket)),
+            Some(socket) => self.io.close(Socket(socket)),
+        }
+    }
+}
