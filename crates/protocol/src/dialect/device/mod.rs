@@ -1,4 +1,4 @@
-//! What devices and the server say to each other, and applications that ask one device. docs/devices.md.
+//! The messages between devices and the server, and of applications that ask one device. docs/devices.md.
 
 mod conversation;
 mod queries;

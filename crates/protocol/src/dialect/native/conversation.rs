@@ -1,4 +1,4 @@
-//! What a peer may say when: greeting once, features, and how much may wait to be told. Commands and answers are values; who carries
+//! The rules of when a peer may say what: greeting once, features, and how much may wait to be told. Commands and answers are values; who carries
 //! them out and sends them is not known here.
 
 use model::{Code, Command, Features, Refusal};
@@ -63,7 +63,7 @@ impl Conversation {
         Err(Refusal::new(Code::BadCommand, text))
     }
 
-    /// Hears what features the peer has. Who names none has all of those that there were before they had names.
+    /// Hears what features the peer has. A peer that names none has all of those that there were before they had names.
     pub fn handle_greeting(&mut self, named: Option<Features>) {
         self.features = named.unwrap_or(Features::ALL);
     }

@@ -1,6 +1,6 @@
 //! One end of an open WebSocket: the frame loop of whatever is spoken over it.
 //!
-//! It answers pings and does the closing handshake; messages go on to the conversation. What is half-received lies in an [`Inbound`]
+//! It answers pings and does the closing handshake; messages go on to the conversation. A half-received message lies in an [`Inbound`]
 //! beside it, because most connections have none, and what it has to say goes to the caller's buffer, so that it needs none.
 
 use model::Limits;
