@@ -160,7 +160,7 @@ impl<I: Io> Shard<I> {
         }
         let rates = native.principal.rates;
         if let Some(client) = hello.client {
-            self.asking.name(link, &client);
+            self.asking.name(link, &client, self.config.limits.client_bytes_max);
         }
         let mut manner = Manner::of(self.hub.encoding(session));
         let features = speech.agreed(self.config.features);

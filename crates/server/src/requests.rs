@@ -36,7 +36,14 @@ impl<I: Io> Shard<I> {
             principal: principal.name.as_str().into(),
         };
         let reserved = handling_bytes(&selectors);
-        self.asking.handle(id, selectors, capacity, &handler, self.now.elapsed)?;
+        self.asking.handle(
+            id,
+            selectors,
+            capacity,
+            &handler,
+            self.config.limits.handlers_per_session_max,
+            self.now.elapsed,
+        )?;
         self.reserve(link, reserved);
         Ok(())
     }
@@ -66,7 +73,7 @@ impl<I: Io> Shard<I> {
             let text = "cannot ask without an `id`: the answer would not be known for one; add it";
             return Err(Refusal::new(Code::BadCommand, text));
         }
-        self.asking.expect_answer(link)?;
+        self.asking.expect_answer(link, self.config.limits.requests_per_session_max)?;
         let from = self.session_name(link);
         let reply = ReplyTo::Session(self.session_reply(link, id, 0));
         let result = self.ask_for(reply, from, principal, request);

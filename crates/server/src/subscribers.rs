@@ -98,7 +98,12 @@ impl<I: Io> Shard<I> {
         id: Option<CommandId>,
         change: Change,
     ) -> Result<(), Refusal> {
-        match self.subscribers.put_behind(link, id, change)? {
+        match self.subscribers.put_behind(
+            link,
+            id,
+            change,
+            self.config.limits.changes_waiting_max,
+        )? {
             Some(change) => self.change_now(link, id, change),
             None => Ok(()),
         }
@@ -156,7 +161,12 @@ impl<I: Io> Shard<I> {
             return self.subscribe_from(link, id, wanted, positions);
         }
         let reply = self.session_reply(link, id, 0);
-        let slot = self.subscribers.park(reply, wanted, self.now.elapsed)?;
+        let slot = self.subscribers.park(
+            reply,
+            wanted,
+            self.config.limits.subscribes_waiting_max,
+            self.now.elapsed,
+        )?;
         let from = self.index;
         self.mail_to(home, ShardMail::ReadPositions { from, slot, topic });
         Ok(())
@@ -338,11 +348,15 @@ impl<I: Io> Shard<I> {
             self.subscribers.note_names(owner, found);
         }
         let now = self.now.unix_ms;
-        if self.subscribers.admit(owner, topic, now).is_ok() {
+        if self
+            .subscribers
+            .admit(owner, topic, now, self.config.limits.subscriber_names_max)
+            .is_ok()
+        {
             return Ok(());
         }
         self.forget_old_names(owner);
-        self.subscribers.admit(owner, topic, now)
+        self.subscribers.admit(owner, topic, now, self.config.limits.subscriber_names_max)
     }
 
     fn names_on_disk(&self, owner: &str) -> Names {

@@ -43,9 +43,6 @@ pub(crate) struct RequestDesk {
     asked: HashMap<ConnectionId, usize, RandomState>,
     /// Answers to a request to all that its asker took too slowly to be told.
     untold: HashMap<ConnectionId, AnswersUntold, RandomState>,
-    asked_max: usize,
-    handlers_max: usize,
-    client_bytes_max: usize,
 }
 
 impl RequestDesk {
@@ -56,15 +53,12 @@ impl RequestDesk {
             clients: HashMap::default(),
             asked: HashMap::default(),
             untold: HashMap::default(),
-            asked_max: limits.requests_per_session_max,
-            handlers_max: limits.handlers_per_session_max,
-            client_bytes_max: limits.client_bytes_max,
         }
     }
 
     /// Notes what a session calls itself, as far as that is remembered.
-    pub(crate) fn name(&mut self, link: ConnectionId, client: &str) {
-        let end = client.floor_char_boundary(self.client_bytes_max);
+    pub(crate) fn name(&mut self, link: ConnectionId, client: &str, bytes_max: usize) {
+        let end = client.floor_char_boundary(bytes_max);
         self.clients.insert(link, client[..end].into());
     }
 
@@ -83,15 +77,15 @@ impl RequestDesk {
         selectors: Vec<Selector>,
         capacity: Capacity,
         handler: &Handler,
+        count_max: usize,
         now: Duration,
     ) -> Result<(), Refusal> {
         let link = handler.connection.id;
         let known = self.handling.get(&link).map_or(0, |handling| handling.selectors.len());
-        if known + selectors.len() > self.handlers_max {
+        if known + selectors.len() > count_max {
             let text = format!(
-                "cannot handle more: handlers_per_session_max is {}; use a pattern, or raise the limit in the \
-                 configuration",
-                self.handlers_max
+                "cannot handle more: handlers_per_session_max is {count_max}; use a pattern, or raise the limit in the \
+                 configuration"
             );
             return Err(Refusal::new(Code::TooManySubscriptions, text));
         }
@@ -167,15 +161,18 @@ impl RequestDesk {
     ///
     /// # Errors
     /// It waits for as many as it may.
-    pub(crate) fn expect_answer(&mut self, link: ConnectionId) -> Result<(), Refusal> {
+    pub(crate) fn expect_answer(
+        &mut self,
+        link: ConnectionId,
+        asked_max: usize,
+    ) -> Result<(), Refusal> {
         let asked = self.asked.entry(link).or_default();
-        if *asked < self.asked_max {
+        if *asked < asked_max {
             *asked += 1;
             return Ok(());
         }
         let text = format!(
-            "cannot ask now: the session waits for requests_per_session_max ({}) answers; ask again once some are here",
-            self.asked_max
+            "cannot ask now: the session waits for requests_per_session_max ({asked_max}) answers; ask again once some are here"
         );
         Err(Refusal::new(Code::TooManyRequests, text))
     }
@@ -215,13 +212,7 @@ mod tests {
     const NOW: Duration = Duration::ZERO;
 
     fn desk() -> RequestDesk {
-        let limits = Limits {
-            requests_per_session_max: 2,
-            handlers_per_session_max: 2,
-            client_bytes_max: 4,
-            ..Limits::default()
-        };
-        RequestDesk::new(ShardIndex(0), 1, &limits)
+        RequestDesk::new(ShardIndex(0), 1, &Limits::default())
     }
 
     fn link() -> ConnectionId {
@@ -237,7 +228,7 @@ mod tests {
         let connection = ShardConnection { shard: ShardIndex(0), id: link };
         let handler = Handler { connection, session: "s".into(), principal: "p".into() };
         let capacity = Capacity { concurrency: 1, payload_bytes_max: None };
-        let handled = desk.handle(None, selectors(texts), capacity, &handler, NOW);
+        let handled = desk.handle(None, selectors(texts), capacity, &handler, 2, NOW);
         handled.map_err(|refusal| refusal.code)
     }
 
@@ -262,12 +253,12 @@ mod tests {
     #[test]
     fn a_session_waits_for_so_many_answers_and_nothing_of_it_stays() {
         let (mut desk, link) = (desk(), link());
-        let expect = |desk: &mut RequestDesk| desk.expect_answer(link).map_err(|it| it.code);
+        let expect = |desk: &mut RequestDesk| desk.expect_answer(link, 2).map_err(|it| it.code);
         assert_eq!((expect(&mut desk), expect(&mut desk)), (Ok(()), Ok(())));
         assert_eq!(expect(&mut desk), Err(Code::TooManyRequests));
         desk.handle_outcome(link);
         assert_eq!(expect(&mut desk), Ok(()));
-        desk.name(link, "désk");
+        desk.name(link, "désk", 4);
         assert_eq!(desk.client_on(link), Some("dés"));
         let id = Some(CommandId(1));
         desk.note_untold(link, id);

@@ -59,11 +59,9 @@ impl Behind {
 pub(crate) struct SubscriberDesk {
     /// Subscribes of this shard's sessions that wait to hear what their name came to, one of a session at most.
     waiting: Parking<(SessionReply, Subscribe)>,
-    waiting_max: usize,
     wait_ms: u128,
     /// What those sessions asked for since: it is carried out in order.
     behind: HashMap<ConnectionId, Behind, RandomState>,
-    behind_len_max: usize,
     /// Subscribes in `waiting` that have such, and commands behind them.
     changes: usize,
     /// Positions on their way to the disk, at the name's home, and how many writes they wait for.
@@ -72,23 +70,19 @@ pub(crate) struct SubscriberDesk {
     writes: HashMap<Ticket, TopicName, RandomState>,
     /// Names that are at home here, by their owner, with the time of the last acknowledgement.
     names: HashMap<Box<str>, Names, RandomState>,
-    names_max: usize,
 }
 
 impl SubscriberDesk {
     pub(crate) fn new(limits: &Limits) -> Self {
-        let (waiting_max, wait_max) = (limits.subscribes_waiting_max, limits.parked_ms);
+        let wait_max = limits.parked_ms;
         Self {
-            waiting: Parking::new(waiting_max, wait_max),
-            waiting_max,
+            waiting: Parking::new(usize::MAX, wait_max),
             wait_ms: wait_max.as_millis(),
             behind: HashMap::default(),
-            behind_len_max: limits.changes_waiting_max,
             changes: 0,
             in_flight: HashMap::default(),
             writes: HashMap::default(),
             names: HashMap::default(),
-            names_max: limits.subscriber_names_max,
         }
     }
 
@@ -123,9 +117,9 @@ impl SubscriberDesk {
         link: ConnectionId,
         id: Option<CommandId>,
         change: Change,
+        len_max: usize,
     ) -> Result<Option<Change>, Refusal> {
         let Some(behind) = self.behind.get_mut(&link) else { return Ok(Some(change)) };
-        let len_max = self.behind_len_max;
         if behind.len + change.len() > len_max {
             let text = format!(
                 "cannot change the subscriptions now: changes_waiting_max is {len_max}, and so much waits for an \
@@ -162,13 +156,13 @@ impl SubscriberDesk {
         &mut self,
         reply: SessionReply,
         wanted: Subscribe,
+        waiting_max: usize,
         now: Duration,
     ) -> Result<usize, Refusal> {
-        if !self.waiting.has_room() {
+        if self.waiting.len() >= waiting_max {
             let text = format!(
-                "cannot subscribe by name now: subscribes_waiting_max ({}) subscribes of this shard wait to hear what \
-                 their name came to; try again in a moment",
-                self.waiting_max
+                "cannot subscribe by name now: subscribes_waiting_max ({waiting_max}) subscribes of this shard wait to hear what \
+                 their name came to; try again in a moment"
             );
             return Err(Refusal::new(Code::Busy, text));
         }
@@ -236,16 +230,21 @@ impl SubscriberDesk {
     ///
     /// # Errors
     /// It has.
-    pub(crate) fn admit(&mut self, owner: &str, topic: &TopicName, at: u64) -> Result<(), Refusal> {
+    pub(crate) fn admit(
+        &mut self,
+        owner: &str,
+        topic: &TopicName,
+        at: u64,
+        count_max: usize,
+    ) -> Result<(), Refusal> {
         let names = self.names.entry(owner.into()).or_default();
-        if names.len() < self.names_max || names.contains_key(topic) {
+        if names.len() < count_max || names.contains_key(topic) {
             names.insert(topic.clone(), at);
             return Ok(());
         }
         let text = format!(
-            "cannot remember another name: subscriber_names_max is {}, and none of them is older than \
-             subscriber_age_ms; use fewer names, or raise the limit in the configuration",
-            self.names_max
+            "cannot remember another name: subscriber_names_max is {count_max}, and none of them is older than \
+             subscriber_age_ms; use fewer names, or raise the limit in the configuration"
         );
         Err(Refusal::new(Code::TooManyNames, text))
     }
@@ -271,13 +270,7 @@ mod tests {
     const NOW: Duration = Duration::ZERO;
 
     fn desk() -> SubscriberDesk {
-        SubscriberDesk::new(&Limits {
-            subscribes_waiting_max: 2,
-            changes_waiting_max: 3,
-            subscriber_names_max: 2,
-            parked_ms: Duration::from_secs(5),
-            ..Limits::default()
-        })
+        SubscriberDesk::new(&Limits { parked_ms: Duration::from_secs(5), ..Limits::default() })
     }
 
     fn reply(place: u32) -> SessionReply {
@@ -304,20 +297,20 @@ mod tests {
     fn what_comes_behind_a_waiting_subscribe_waits_in_order_and_within_a_bound() {
         let (mut desk, one) = (desk(), reply(1));
         let link = one.connection.id;
-        let nothing_waits = desk.put_behind(link, None, unsubscribe());
+        let nothing_waits = desk.put_behind(link, None, unsubscribe(), 3);
         assert!(nothing_waits.expect("no bound").is_some());
-        let slot = desk.park(one, subscribe(), NOW).expect("room");
+        let slot = desk.park(one, subscribe(), 2, NOW).expect("room");
         for number in 0..3 {
             let id = Some(CommandId(number));
-            assert!(desk.put_behind(link, id, unsubscribe()).expect("room").is_none());
+            assert!(desk.put_behind(link, id, unsubscribe(), 3).expect("room").is_none());
         }
-        let refused = desk.put_behind(link, None, unsubscribe()).expect_err("too much");
+        let refused = desk.put_behind(link, None, unsubscribe(), 3).expect_err("too much");
         assert_eq!((refused.code, desk.changes_waiting()), (Code::TooManyChangesWaiting, 4));
         assert!(desk.handle_positions(slot).is_some() && desk.handle_positions(slot).is_none());
         let mut behind = desk.take_behind(link).expect("three");
         assert_eq!(behind.pop().map(|(id, _)| id), Some(Some(CommandId(0))));
         // The next one has to wait, and the others behind it.
-        desk.park(one, subscribe(), NOW).expect("room");
+        desk.park(one, subscribe(), 2, NOW).expect("room");
         assert!(desk.put_back(link, behind).is_none());
         assert_eq!(desk.changes_waiting(), 3);
         desk.forget(link);
@@ -327,9 +320,9 @@ mod tests {
     #[test]
     fn subscribes_wait_within_a_bound_and_not_for_ever() {
         let mut desk = desk();
-        desk.park(reply(1), subscribe(), NOW).expect("room");
-        desk.park(reply(2), subscribe(), NOW).expect("room");
-        let refused = desk.park(reply(3), subscribe(), NOW).expect_err("as many as may be");
+        desk.park(reply(1), subscribe(), 2, NOW).expect("room");
+        desk.park(reply(2), subscribe(), 2, NOW).expect("room");
+        let refused = desk.park(reply(3), subscribe(), 2, NOW).expect_err("as many as may be");
         assert_eq!(refused.code, Code::Busy);
         assert!(desk.take_behind(reply(3).connection.id).is_none());
         let timed_out = desk.poll_timed_out(Duration::from_secs(6));
@@ -353,13 +346,13 @@ mod tests {
     fn an_owner_has_so_many_names_and_old_ones_make_room_unless_they_are_in_flight() {
         let mut desk = desk();
         let names = ["$subscribers/p/1", "$subscribers/p/2", "$subscribers/p/3"].map(topic);
-        desk.admit("p", &names[0], 10).expect("room");
-        desk.admit("p", &names[1], 20).expect("room");
-        desk.admit("p", &names[0], 11).expect("it is known");
-        let refused = desk.admit("p", &names[2], 30).expect_err("as many as may be");
+        desk.admit("p", &names[0], 10, 2).expect("room");
+        desk.admit("p", &names[1], 20, 2).expect("room");
+        desk.admit("p", &names[0], 11, 2).expect("it is known");
+        let refused = desk.admit("p", &names[2], 30, 2).expect_err("as many as may be");
         assert_eq!(refused.code, Code::TooManyNames);
         desk.note_write(Ticket(1), names[0].clone(), Positions::new());
         assert_eq!(desk.take_old_names("p", 25), [names[1].clone()]);
-        desk.admit("p", &names[2], 30).expect("room again");
+        desk.admit("p", &names[2], 30, 2).expect("room again");
     }
 }
