@@ -141,7 +141,7 @@ def test_only_as_much_is_said_as_is_asked_for(start):
     loud = start(TIDEGATE_LOG="warn,server=debug")
     assert loud.run("sub", "x", "--from", "all", "--count", "0").returncode == 0
     until(lambda: "session ended" in loud.errors(), loud.errors)
-    assert re.search(r'DEBUG session opened session="n1-\d+-\d+" principal="anonymous" peer=127.0.0.1', loud.errors())
+    assert re.search(r'DEBUG session opened session="n1-\d+-\d+-\d+" principal="anonymous" peer=127.0.0.1', loud.errors())
     assert "INFO starting" not in loud.errors()
 
 
