@@ -98,7 +98,7 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return found };
     for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_made = ["target", "node_modules", "dist"].contains(&&*name);
+        let is_made = ["target", "node_modules", "dist", "reference"].contains(&&*name);
         if path.is_dir() && !name.starts_with('.') && !is_made {
             found.extend(files(&path, extension));
         } else if path.extension().is_some_and(|known| known == extension) {
