@@ -56,7 +56,7 @@ impl<I: Io> Shard<I> {
             Err(Undecoded { id, refusal }) => (id, Err(refusal)),
             Ok((id, command, is_binary)) => (
                 id,
-                check_command(&principal, &command, |draft| self.count_event(link, draft))
+                check_command(&principal, &command, |draft| self.devices.count_event(link, draft))
                     .and_then(|()| speech.check(&command, offered))
                     .and_then(|()| self.check_memory_for(&command))
                     .and_then(|()| self.check_mail_for(&command))

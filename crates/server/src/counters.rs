@@ -58,7 +58,7 @@ impl<I: Io> Shard<I> {
             subscribes_waiting: self.subscribers.waiting() as u64,
             http_requests: self.http_requests,
             refusals: self.refusals,
-            devices: self.statistics.devices(),
+            devices: self.devices.statistics.devices(),
             changes_waiting: self.subscribers.changes_waiting() as u64,
             requests: requests.requests,
             requests_answered: requests.answered,

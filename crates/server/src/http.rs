@@ -446,7 +446,7 @@ impl<I: Io> Shard<I> {
             return Err(Refusal::new(Code::GoingAway, text));
         }
         let sessions_max = self.sessions_max;
-        if self.hub.session_count() + self.devices_attached < sessions_max {
+        if self.hub.session_count() + self.devices.connected < sessions_max {
             return Ok(());
         }
         let text = format!(

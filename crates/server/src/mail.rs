@@ -1,19 +1,23 @@
 //! What arrives in a shard's mailbox.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use admin::Question;
 use backbone::{BackboneMail, Ticket};
+use engine::MailSender;
 use hub::{ConnectionId, HubMail, PageTicket, RequestMail, ShardIndex};
 use model::{
     AckLevel, BackboneIndex, Draft, HistoryPage, HistoryQuery, Position, Publication, Refusal,
     Sequence, TopicName,
 };
+use protocol::native::Batch;
 
 use crate::desks::HistoryReply;
-use crate::devices::{DeviceMail, Gather};
-use crate::reload::Settings;
-use crate::stream::SessionRequest;
+use crate::device_mail::{DeviceMail, Gather};
+use crate::key::SessionPlace;
+use crate::reply::Asker;
+use crate::rules::Settings;
 
 /// A message to a shard.
 #[derive(Debug)]
@@ -124,6 +128,25 @@ pub enum ShardMail {
     Stop,
 }
 
+/// Mails every shard, and waits where a mailbox is full, but no longer than `patience` in all. Answers the shards
+/// that had no room.
+pub(crate) fn tell_all(
+    peers: &[MailSender<ShardMail>],
+    patience: Duration,
+    mail: impl Fn() -> ShardMail,
+) -> Vec<usize> {
+    const PAUSE: Duration = Duration::from_millis(1);
+    let until = Instant::now() + patience;
+    let mut untold: Vec<usize> = (0..peers.len()).collect();
+    loop {
+        untold.retain(|shard| peers[*shard].send(mail()).is_err());
+        if untold.is_empty() || Instant::now() >= until {
+            return untold;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
 /// A name's positions that are being checked.
 #[derive(Debug)]
 pub struct UncheckedPositions {
@@ -146,6 +169,19 @@ pub struct Appended {
     pub position: Position,
     /// How safe it is.
     pub level: AckLevel,
+}
+
+/// A request about a session of this server, on its way to the session's shard.
+#[derive(Debug)]
+pub struct SessionRequest {
+    /// The session.
+    pub place: SessionPlace,
+    /// Who asked.
+    pub asker: Asker,
+    /// What the session is to do.
+    pub commands: Batch,
+    /// For a poll, the last batch that arrived.
+    pub polled_after: Option<u64>,
 }
 
 /// A piece of an HTTP answer.

@@ -11,13 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::{Io, Supervision, Supervisor};
-use hub::{ConnectionId, SessionIndex};
-use model::{Code, Command, Refusal, Selector};
-use protocol::websocket::Inbound;
-
-use crate::connection::Conversation;
-use crate::shard::Shard;
+use engine::{Supervision, Supervisor};
+use model::{Code, Refusal};
 
 /// How short memory is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,7 +130,7 @@ impl Memory {
     }
 
     /// Whether there is a budget at all.
-    fn is_bounded(&self) -> bool {
+    pub(crate) fn is_bounded(&self) -> bool {
         self.0.budget > 0
     }
 
@@ -224,7 +219,7 @@ pub(crate) struct Governor {
 }
 
 /// How often it looks, and how often a shard begins to shed some more.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The same when memory is short: what is freed and allocated elsewhere is resident twice for a while.
 const LOOK_EVERY_WHEN_SHORT: Duration = Duration::from_millis(5);
 
@@ -271,109 +266,6 @@ impl Kernel {
         let mut words = tcp.split_whitespace();
         let buffers: u64 = words.find(|word| *word == "mem").and(words.next())?.parse().ok()?;
         Some(Self { resident: resident * PAGE, sockets: buffers * PAGE })
-    }
-}
-
-impl<I: Io> Shard<I> {
-    /// Sheds some, if memory is short. Goes on with what the last turn began; begins anew after a while.
-    pub(crate) fn relieve_memory(&mut self) {
-        /// Of the sessions that take nothing, the share that is closed in one go.
-        const CLOSED_SHARE: usize = 10;
-        self.elsewhere.handle_time(self.now.elapsed);
-        let pressure = self.memory.pressure();
-        if pressure == Pressure::None {
-            self.hub.end_shedding();
-            return;
-        }
-        if self.now.elapsed >= self.relieved_at + LOOK_EVERY {
-            self.relieved_at = self.now.elapsed;
-            self.hub.begin_shedding();
-            if pressure >= Pressure::SlowSessions {
-                let stalled = self.hub.stalled_count();
-                self.hub.shed_sessions(stalled.div_ceil(CLOSED_SHARE));
-            }
-        }
-        self.hub.shed_history();
-    }
-
-    /// Whether memory is left for one more session.
-    pub(crate) fn check_memory(&self) -> Result<(), Refusal> {
-        /// What a session takes with its connection before it did anything.
-        const SESSION_BYTES: usize = 4 << 10;
-        self.memory.check(SESSION_BYTES, "open a session")
-    }
-
-    /// Whether memory is left for what a command would have the server keep; what it says itself is in memory already.
-    pub(crate) fn check_memory_for(&mut self, command: &Command) -> Result<(), Refusal> {
-        /// What is kept beside a name for each topic read, selector handled, request or device: here, and as
-        /// much on another shard.
-        const ENTRY_BYTES: usize = 2 << 10;
-        if !self.memory.is_bounded() {
-            return Ok(());
-        }
-        let of_selectors = |selectors: &[Selector]| {
-            let names: usize = selectors.iter().map(|selector| selector.as_str().len()).sum();
-            selectors.len() * ENTRY_BYTES + 4 * names
-        };
-        let (bytes, what) = match command {
-            Command::Subscribe(wanted) => (of_selectors(&wanted.selectors), "subscribe"),
-            Command::Handle(handle) => (of_selectors(&handle.selectors), "handle requests"),
-            Command::Request(_) => (ENTRY_BYTES, "ask"),
-            Command::Attach(_) => (ENTRY_BYTES, "attach the device"),
-            Command::Acknowledge(acknowledged) => {
-                (acknowledged.positions.len() * ENTRY_BYTES, "acknowledge")
-            }
-            _ => return Ok(()),
-        };
-        let elsewhere = self.memory.reserve(bytes, what)?;
-        self.elsewhere.keep(elsewhere);
-        Ok(())
-    }
-
-    /// Whether memory is left to tell a session `payload_bytes` beside what waits for its connection.
-    pub(crate) fn check_telling(
-        &self,
-        session: SessionIndex,
-        payload_bytes: usize,
-        what: &str,
-    ) -> Result<(), Refusal> {
-        /// The buffer of answers doubles when it grows, and is in two places meanwhile; base64 is longer.
-        const BYTES_PER_BYTE: usize = 3;
-        let bytes = self.hub.answers_bytes(session) + payload_bytes;
-        self.memory.check(bytes * BYTES_PER_BYTE, what)
-    }
-
-    /// Whether memory is left for `count` more bytes of a request that is arriving. A head that is arriving
-    /// in few bytes finds room in any case: it may ask for the server's health.
-    pub(crate) fn check_arriving(
-        &mut self,
-        link: ConnectionId,
-        count: usize,
-    ) -> Result<(), Refusal> {
-        const SMALL_BYTES: usize = 4 << 10;
-        let needed = match self.connection(link).map(|connection| &connection.conversation) {
-            Some(Conversation::Body(arriving)) => arriving.body.room_needed(count),
-            Some(Conversation::Head(early)) if early.len() + count > SMALL_BYTES => {
-                early.len() + count
-            }
-            _ => return Ok(()),
-        };
-        match needed {
-            0 => Ok(()),
-            needed => self.memory.check(needed, "take the request"),
-        }
-    }
-
-    /// Ends a WebSocket that has part of a message arriving for which no memory is left.
-    pub(crate) fn check_partial(&mut self, link: ConnectionId) {
-        const SMALL_BYTES: usize = 4 << 10;
-        let partial_bytes = self.transports.inbounds.get(link).map_or(0, Inbound::partial_bytes);
-        if partial_bytes <= SMALL_BYTES {
-            return;
-        }
-        if let Err(refusal) = self.memory.check(1, "take the rest of the message") {
-            self.close_native(link, &refusal, refusal.code.number());
-        }
     }
 }
 

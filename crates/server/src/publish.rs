@@ -247,8 +247,8 @@ impl<I: Io> Shard<I> {
                 let _ = answer.send((self.counters(), self.delivery_times));
             }
             Question::Applications { answer } => {
-                let id_of = |index| self.applications.at(index).id.clone();
-                let _ = answer.send(self.statistics.counted(id_of));
+                let id_of = |index| self.devices.applications.at(index).id.clone();
+                let _ = answer.send(self.devices.statistics.counted(id_of));
             }
         }
     }

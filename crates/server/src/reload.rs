@@ -11,28 +11,12 @@ use engine::{Io, MailSender};
 use tokio::sync::watch;
 
 use crate::config::Config;
-use crate::mail::ShardMail;
-use crate::rules::renewed;
-use crate::server::tell_all;
+use crate::mail::{ShardMail, tell_all};
+use crate::rules::Settings;
 use crate::shard::Shard;
 
 /// How long a new configuration may wait for room in a mailbox: a stop waits behind it.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// What goes now, and the access rules that it spells out.
-#[derive(Debug)]
-pub struct Settings {
-    config: Arc<Config>,
-    access: Arc<Access>,
-}
-
-impl Settings {
-    /// What goes by `config` in a server that was started with `started`, after `before`.
-    pub fn new(config: Config, started: &Config, before: &Access) -> Self {
-        let access = Arc::new(renewed(before, &config, started));
-        Self { config: Arc::new(config), access }
-    }
-}
 
 /// The access rules that go now, for threads other than shards.
 #[derive(Clone, Debug)]
@@ -93,7 +77,7 @@ impl<I: Io> Shard<I> {
 
     /// Goes by other settings from now on. Who is in stays so, with the rights that it had.
     pub(crate) fn take_over(&mut self, settings: &Settings) {
-        self.applications = self.applications.renewed(&settings.config.applications);
+        self.devices.renew_applications(&settings.config.applications);
         self.config = Arc::clone(&settings.config);
         self.access = Arc::clone(&settings.access);
     }

@@ -1,5 +1,7 @@
 //! The access rules of a configuration.
 
+use std::sync::Arc;
+
 use access::Access;
 use model::{Limits, Selector};
 
@@ -12,8 +14,23 @@ pub fn access_of(config: &Config) -> Access {
 
 /// The same for another configuration of a server that was started with `started`; what was counted stays. What nobody
 /// may touch without a key or a token stays as it was.
-pub(crate) fn renewed(access: &Access, config: &Config, started: &Config) -> Access {
+fn renewed(access: &Access, config: &Config, started: &Config) -> Access {
     access.renewed(&config.access, reserved(started), own_name())
+}
+
+/// What goes now, and the access rules that it spells out.
+#[derive(Debug)]
+pub struct Settings {
+    pub(crate) config: Arc<Config>,
+    pub(crate) access: Arc<Access>,
+}
+
+impl Settings {
+    /// What goes by `config` in a server that was started with `started`, after `before`.
+    pub fn new(config: Config, started: &Config, before: &Access) -> Self {
+        let access = Arc::new(renewed(before, &config, started));
+        Self { config: Arc::new(config), access }
+    }
 }
 
 /// What the machine calls itself, if it says so.

@@ -21,11 +21,12 @@ use tokio::sync::mpsc;
 
 use crate::api::MailedShards;
 use crate::config::{Config, WebhookConfig};
-use crate::mail::ShardMail;
+use crate::mail::{ShardMail, tell_all};
 use crate::memory::{Governor, Memory};
 use crate::reload::{Current, Reloader};
 use crate::rules::access_of;
 use crate::shard::{Shard, ShardParts, moment};
+use crate::start_error::{StartError, cannot};
 use crate::store::{DiskParts, Store};
 
 /// Descriptors of a table that sessions do not get.
@@ -48,26 +49,6 @@ pub struct Server {
     config: Arc<Config>,
     webhooks: Vec<Arc<WebhookCounters>>,
 }
-
-/// Why a server did not start.
-#[derive(Debug)]
-pub struct StartError {
-    text: String,
-}
-
-impl StartError {
-    pub(crate) fn new(text: String) -> Self {
-        Self { text }
-    }
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// Why a server ended that nobody had asked to, or did not end in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,10 +78,6 @@ impl fmt::Display for EndError {
 }
 
 impl std::error::Error for EndError {}
-
-pub(crate) fn cannot(what: &str, why: impl fmt::Display, how: &str) -> StartError {
-    StartError { text: format!("cannot {what}: {why}; {how}") }
-}
 
 /// A name for an epoch, never used before.
 pub fn new_epoch() -> String {
@@ -350,25 +327,6 @@ impl Stopper {
         self.begin();
         // A shard that has no room until then is named as one that did not end.
         let _ = tell_all(&self.peers, self.patience, || ShardMail::Stop);
-    }
-}
-
-/// Mails every shard, and waits where a mailbox is full, but no longer than `patience` in all. Answers the shards
-/// that had no room.
-pub(crate) fn tell_all(
-    peers: &[MailSender<ShardMail>],
-    patience: Duration,
-    mail: impl Fn() -> ShardMail,
-) -> Vec<usize> {
-    const PAUSE: Duration = Duration::from_millis(1);
-    let until = Instant::now() + patience;
-    let mut untold: Vec<usize> = (0..peers.len()).collect();
-    loop {
-        untold.retain(|shard| peers[*shard].send(mail()).is_err());
-        if untold.is_empty() || Instant::now() >= until {
-            return untold;
-        }
-        std::thread::sleep(PAUSE);
     }
 }
 

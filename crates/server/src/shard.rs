@@ -4,13 +4,12 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Access, Applications, Counted, Secret};
+use access::{Access, Counted, Secret};
 use admin::{Exchange, ShardCounters, Times};
 use backbone::{BackboneEvent, DiskBackbone, LatestTime, MemoryBackbone, StoredTopic, Ticket};
 use engine::{Io, MailReceiver, MailSender, Reading};
 use hub::{
-    Chunks, ConnectionId, Connections, Devices, Hub, HubOptions, PolicyIndex, ShardConnection,
-    ShardIndex,
+    Chunks, ConnectionId, Connections, Hub, HubOptions, PolicyIndex, ShardConnection, ShardIndex,
 };
 use model::{
     BackboneIndex, Code, Epoch, Limits, Moment, Position, RandomState, Refusal, TopicPolicy,
@@ -24,14 +23,13 @@ use crate::budget::Subscribing;
 use crate::closing::ClosingConnections;
 use crate::config::Config;
 use crate::connection::{Connection, Transports};
-use crate::desks::{HistoryDesk, PublishDesk, RequestDesk, SubscriberDesk};
-use crate::devices::{AllStatistics, SessionDevices};
+use crate::desks::{DeviceDesk, HistoryDesk, PublishDesk, RequestDesk, SubscriberDesk};
 use crate::encoder::NativeEncoder;
 use crate::input::WaitingInputs;
 use crate::mail::ShardMail;
 use crate::memory::{Elsewhere, Memory};
 use crate::store::DiskParts;
-use crate::turn_budget::{STEPS_OF_MAIL, TurnBudget};
+use crate::turn_budget::{STEPS_OF_MAIL, TurnBudget, steps_of_bytes};
 
 /// A shard, over real sockets or simulated ones.
 pub struct Shard<I> {
@@ -59,15 +57,9 @@ pub struct Shard<I> {
     pub(crate) reading: HistoryDesk,
     pub(crate) subscribers: SubscriberDesk,
     pub(crate) asking: RequestDesk,
-    pub(crate) applications: Applications,
-    /// The devices whose names are at home here.
-    pub(crate) devices: Devices,
-    /// Devices that are attached to this shard.
-    pub(crate) devices_attached: usize,
-    pub(crate) session_devices: SessionDevices,
+    pub(crate) devices: DeviceDesk,
     /// WebSockets that have to present a token until then, the earliest first.
     pub(crate) unauthenticated: VecDeque<(ConnectionId, Duration)>,
-    pub(crate) statistics: AllStatistics,
     pub(crate) inflater: Inflater,
     pub(crate) epoch: Epoch,
     pub(crate) secret: Secret,
@@ -217,12 +209,8 @@ impl<I: Io> Shard<I> {
             reading: HistoryDesk::new(&config.limits),
             subscribers: SubscriberDesk::new(&config.limits),
             asking: RequestDesk::new(index, shard_count, &config.limits),
-            applications: Applications::new(&config.applications),
-            devices: Devices::new(config.limits.devices_gone_max),
-            devices_attached: 0,
-            session_devices: SessionDevices::default(),
+            devices: DeviceDesk::new(&config.applications, &config.limits),
             unauthenticated: VecDeque::new(),
-            statistics: AllStatistics::default(),
             inflater: Inflater::default(),
             epoch: epoch.clone(),
             secret,
@@ -257,6 +245,31 @@ impl<I: Io> Shard<I> {
         &mut self.io
     }
 
+    /// Steps so far in what peers choose the number or the size of.
+    pub(crate) fn work(&self) -> u64 {
+        self.hub.work() + self.asking.under_way.work() + self.turn_budget.steps()
+    }
+
+    /// Counts steps of the shard itself.
+    pub(crate) fn note_work(&mut self, steps: u64) {
+        self.turn_budget.note(steps);
+    }
+
+    /// Counts bytes that are decoded, copied or told.
+    pub(crate) fn note_bytes(&mut self, bytes: usize) {
+        self.note_work(steps_of_bytes(bytes));
+    }
+
+    /// Whether this stage of the turn did enough of what peers asked for: the rest of it waits for the next turn.
+    pub(crate) fn has_worked_enough(&self) -> bool {
+        self.steps_left() == 0
+    }
+
+    /// Steps that are left of the present stage of the turn.
+    pub(crate) fn steps_left(&self) -> u64 {
+        self.turn_budget.steps_left(self.work())
+    }
+
     /// Waits for something to do, at most `timeout`.
     pub fn wait(&mut self, timeout: Duration) {
         if timeout.is_zero() || self.mailbox.prepare_to_sleep() {
@@ -273,7 +286,7 @@ impl<I: Io> Shard<I> {
         self.now = now;
         self.hub.handle_time(now);
         self.counters.turns += 1;
-        self.begin_turn();
+        self.turn_budget.begin_turn(self.work());
         // What waited goes before what is new, which may have to wait in its turn.
         for _ in 0..self.inputs.turns() {
             if self.has_worked_enough() {
@@ -286,7 +299,7 @@ impl<I: Io> Shard<I> {
         while let Some(event) = self.io.poll_event() {
             self.handle_event(event);
         }
-        self.begin_stage();
+        self.turn_budget.begin_stage(self.work());
         self.take_mail();
         self.has_leavings = false;
         self.run_backbone();
@@ -305,7 +318,7 @@ impl<I: Io> Shard<I> {
             self.close_native(link, &refusal, refusal.code.number());
         }
         self.finish_closing();
-        self.end_turn();
+        self.turn_budget.end_turn(self.work());
         if self.is_stopping && self.closing.is_empty() {
             return None;
         }

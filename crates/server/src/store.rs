@@ -12,7 +12,7 @@ use model::{BackboneIndex, Epoch, PolicyRule, TopicName, TopicPolicy};
 
 use crate::config::Config;
 use crate::mail::ShardMail;
-use crate::server::StartError;
+use crate::start_error::{StartError, cannot};
 
 /// What one shard gets of the store.
 pub struct DiskParts {
@@ -66,7 +66,7 @@ impl Store {
             Ok(())
         };
         let (log, topics) = Log::start(opened, deliver, &config.limits, spawn)
-            .map_err(|error| crate::server::cannot("start the store", error, "free some memory"))?;
+            .map_err(|error| cannot("start the store", error, "free some memory"))?;
         let (durable, others): (Vec<_>, Vec<_>) = topics.into_iter().partition(|it| {
             policy_of(&config.policies, &it.topic).backbone() == BackboneIndex::DISK
         });

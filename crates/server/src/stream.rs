@@ -17,23 +17,10 @@ use crate::conversation::check_filter;
 use crate::encoder::Manner;
 use crate::input::Commands;
 use crate::key::{SessionPlace, key_of, no_session, place_of};
-use crate::mail::ShardMail;
+use crate::mail::{SessionRequest, ShardMail};
 use crate::reply::Asker;
 use crate::routes::SessionRoute;
 use crate::shard::Shard;
-
-/// A request about a session of this server, on its way to the session's shard.
-#[derive(Debug)]
-pub struct SessionRequest {
-    /// The session.
-    pub place: SessionPlace,
-    /// Who asked.
-    pub asker: Asker,
-    /// What the session is to do.
-    pub commands: Batch,
-    /// For a poll, the last batch that arrived.
-    pub polled_after: Option<u64>,
-}
 
 /// A session to be opened.
 pub(crate) struct NewSession {

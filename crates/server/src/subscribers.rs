@@ -11,9 +11,9 @@ use engine::Io;
 use hub::{ConnectionId, SelectorTree, ShardIndex, home_shard};
 use model::planted::{Fault, is_planted};
 use model::{
-    AckLevel, Acknowledge, BackboneIndex, Code, CommandId, Draft, Event, Limits, Payload,
-    PayloadKind, PolicyRule, Position, Principal, RandomState, Refusal, Selector, Sequence,
-    Subscribe, SubscriberName, TopicName, TopicPolicy,
+    Acknowledge, BackboneIndex, Code, CommandId, Draft, Event, Limits, Payload, PayloadKind,
+    Position, Principal, RandomState, Refusal, Selector, Sequence, Subscribe, SubscriberName,
+    TopicName,
 };
 use protocol::native::json;
 
@@ -21,18 +21,6 @@ use crate::budget::ANSWER_BYTES;
 use crate::desks::{Change, Names, Parked, Positions};
 use crate::mail::{ShardMail, UncheckedPositions};
 use crate::shard::Shard;
-
-/// What goes for the topics that hold the positions.
-pub(crate) fn positions_rule(limits: &Limits) -> PolicyRule {
-    let selector = Selector::parse("$subscribers/#", limits).expect("a valid selector");
-    let policy = TopicPolicy {
-        ack: AckLevel::Disk,
-        history_count: 1,
-        memory_count: 1,
-        ..TopicPolicy::default()
-    };
-    PolicyRule { selector, policy }
-}
 
 /// The topic that holds what `name` of `principal` came to.
 fn topic_of(

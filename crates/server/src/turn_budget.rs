@@ -1,10 +1,6 @@
 //! How much of what peers ask for a shard does in one turn. Steps are counted, not time; what is left when they are
 //! spent waits, in order, for the next turn. docs/decisions/0028.
 
-use engine::Io;
-
-use crate::shard::Shard;
-
 /// Steps that a turn takes before what else peers ask for waits for the next one: a few milliseconds.
 const STEPS_PER_TURN: u64 = 50_000;
 /// What connections ask for takes half of them, and mail of other shards and the API the other half: however much
@@ -30,55 +26,62 @@ pub(crate) struct TurnBudget {
     peak: u64,
 }
 
+/// `work` is what a shard did since its start: the steps that are noted here, and those that its parts count.
 impl TurnBudget {
+    /// Steps that were noted here.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Counts steps of the shard itself.
+    pub(crate) fn note(&mut self, steps: u64) {
+        self.steps += steps;
+    }
+
+    pub(crate) fn begin_turn(&mut self, work: u64) {
+        self.turn_began_at = work;
+        self.stage_began_at = work;
+    }
+
+    pub(crate) fn begin_stage(&mut self, work: u64) {
+        self.stage_began_at = work;
+    }
+
+    pub(crate) fn end_turn(&mut self, work: u64) {
+        self.peak = self.peak.max(work - self.turn_began_at);
+    }
+
+    /// Steps that are left of the present stage of the turn.
+    pub(crate) fn steps_left(&self, work: u64) -> u64 {
+        STEPS_PER_STAGE.saturating_sub(work - self.stage_began_at)
+    }
+
     /// The most steps that a turn took so far.
     pub(crate) fn peak(&self) -> u64 {
         self.peak
     }
 }
 
-impl<I: Io> Shard<I> {
-    /// Steps so far in what peers choose the number or the size of.
-    pub(crate) fn work(&self) -> u64 {
-        self.hub.work() + self.asking.under_way.work() + self.turn_budget.steps
-    }
-
-    /// Counts steps of the shard itself.
-    pub(crate) fn note_work(&mut self, steps: u64) {
-        self.turn_budget.steps += steps;
-    }
-
-    /// Counts bytes that are decoded, copied or told.
-    pub(crate) fn note_bytes(&mut self, bytes: usize) {
-        self.note_work(steps_of_bytes(bytes));
-    }
-
-    pub(crate) fn begin_turn(&mut self) {
-        self.turn_budget.turn_began_at = self.work();
-        self.begin_stage();
-    }
-
-    pub(crate) fn begin_stage(&mut self) {
-        self.turn_budget.stage_began_at = self.work();
-    }
-
-    pub(crate) fn end_turn(&mut self) {
-        let steps = self.work() - self.turn_budget.turn_began_at;
-        self.turn_budget.peak = self.turn_budget.peak.max(steps);
-    }
-
-    /// Steps that are left of the present stage of the turn.
-    pub(crate) fn steps_left(&self) -> u64 {
-        STEPS_PER_STAGE.saturating_sub(self.work() - self.turn_budget.stage_began_at)
-    }
-
-    /// Whether this stage of the turn did enough of what peers asked for: the rest of it waits for the next turn.
-    pub(crate) fn has_worked_enough(&self) -> bool {
-        self.steps_left() == 0
-    }
-}
-
 /// Steps in which so many bytes are decoded, copied or told.
 pub(crate) fn steps_of_bytes(bytes: usize) -> u64 {
     (bytes / BYTES_PER_STEP) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_has_half_of_a_turn_and_the_next_one_as_much() {
+        let mut budget = TurnBudget::default();
+        budget.begin_turn(1_000);
+        assert_eq!(budget.steps_left(1_000), STEPS_PER_STAGE);
+        assert_eq!(budget.steps_left(1_000 + 2 * STEPS_PER_STAGE), 0);
+        budget.begin_stage(31_000);
+        assert_eq!(budget.steps_left(31_010), STEPS_PER_STAGE - 10);
+        budget.end_turn(41_000);
+        budget.begin_turn(41_000);
+        budget.end_turn(42_000);
+        assert_eq!(budget.peak(), 40_000);
+    }
 }

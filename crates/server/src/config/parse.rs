@@ -12,7 +12,7 @@ use super::reader::{Reader, Table, Value, unknown};
 use super::schema::Section;
 use super::sources::{Document, Sources};
 use super::webhooks::dead_letters_rule;
-use crate::subscribers::positions_rule;
+use crate::desks::positions_rule;
 
 /// What is wrong with a configuration, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]

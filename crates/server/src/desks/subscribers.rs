@@ -7,7 +7,8 @@ use std::time::Duration;
 use backbone::Ticket;
 use hub::ConnectionId;
 use model::{
-    Code, CommandId, Limits, Position, RandomState, Refusal, Subscribe, TopicName, Unsubscribe,
+    AckLevel, Code, CommandId, Limits, PolicyRule, Position, RandomState, Refusal, Selector,
+    Subscribe, TopicName, TopicPolicy, Unsubscribe,
 };
 
 use crate::parking::{Parking, Place};
@@ -258,6 +259,18 @@ impl SubscriberDesk {
             |topic: &TopicName, at: &mut u64| *at < before && !in_flight.contains_key(topic);
         names.extract_if(is_old).map(|(topic, _)| topic).collect()
     }
+}
+
+/// What goes for the topics that hold the positions.
+pub(crate) fn positions_rule(limits: &Limits) -> PolicyRule {
+    let selector = Selector::parse("$subscribers/#", limits).expect("a valid selector");
+    let policy = TopicPolicy {
+        ack: AckLevel::Disk,
+        history_count: 1,
+        memory_count: 1,
+        ..TopicPolicy::default()
+    };
+    PolicyRule { selector, policy }
 }
 
 #[cfg(test)]

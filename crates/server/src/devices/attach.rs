@@ -10,9 +10,9 @@ use protocol::http::{BodyLen, BodyReader, MessageFraming, RequestHead, encode_re
 use serde_json::json;
 
 use super::attached::Attached;
-use super::home::DeviceMail;
 use super::query::Query;
 use crate::connection::Conversation;
+use crate::device_mail::DeviceMail;
 use crate::shard::Shard;
 
 impl<I: Io> Shard<I> {
@@ -40,8 +40,8 @@ impl<I: Io> Shard<I> {
         let Some(connection) = self.connection(link) else { return };
         connection.heard_at = now;
         connection.conversation = Conversation::Device(Box::new(attached));
-        self.devices_attached += 1;
-        self.statistics.of(application).attached();
+        self.devices.connected += 1;
+        self.devices.statistics.of(application).attached();
         self.send_unsent(link);
         let place = self.place_of(link);
         self.mail_home(name.clone(), DeviceMail::Attach { name, place, info });

@@ -9,9 +9,9 @@ use model::{Asked, Code, Payload, Refusal, Respond, Unanswered, device_topic};
 use protocol::device::{self, DeviceSays};
 use protocol::http::MessageFraming;
 
-use super::home::DeviceMail;
 use crate::byte_queue::ByteQueue;
 use crate::connection::Conversation;
+use crate::device_mail::DeviceMail;
 use crate::requests::payload_of;
 use crate::shard::Shard;
 use crate::turn_budget::STEPS_OF_A_COMMAND;
@@ -82,7 +82,8 @@ impl<I: Io> Shard<I> {
                 Ok(None) => self.end_attachment(link),
                 says => {
                     self.note_work(STEPS_OF_A_COMMAND);
-                    self.statistics.of(application).counters.bytes_up += heard.bytes() as u64;
+                    self.devices.statistics.of(application).counters.bytes_up +=
+                        heard.bytes() as u64;
                     match says {
                         Ok(Some(says)) => self.hear_device(link, &says),
                         Ok(None) => {}
@@ -112,7 +113,7 @@ impl<I: Io> Shard<I> {
                 let Some(attached) = self.attached(link) else { return };
                 let (topic, application) =
                     (device_topic(&attached.name, "/events"), attached.application);
-                self.statistics.of(application).counters.events += 1;
+                self.devices.statistics.of(application).counters.events += 1;
                 if let Ok(payload) = payload_of(None, bytes, bytes_max) {
                     self.publish_for_device(topic, payload);
                 }
@@ -141,7 +142,7 @@ impl<I: Io> Shard<I> {
         let Some(attached) = self.attached(link) else { return };
         let (name, application) = (Arc::clone(&attached.name), attached.application);
         let told = attached.speech.handle_answer(number);
-        let statistics = self.statistics.of(application);
+        let statistics = self.devices.statistics.of(application);
         let Some(told) = told else {
             // To nothing that we asked, or twice: it harms nobody, and is counted.
             statistics.counters.late_answers += 1;
@@ -153,9 +154,9 @@ impl<I: Io> Shard<I> {
         match self.asking.under_way.respond(link, respond, name, now) {
             Ok(()) => {
                 let took = now.saturating_sub(told.at);
-                self.statistics.of(application).answered(took, is_answer, self.now.unix_ms);
+                self.devices.statistics.of(application).answered(took, is_answer, self.now.unix_ms);
             }
-            Err(_) => self.statistics.of(application).counters.late_answers += 1,
+            Err(_) => self.devices.statistics.of(application).counters.late_answers += 1,
         }
     }
 
@@ -197,7 +198,7 @@ impl<I: Io> Shard<I> {
             attached.speech.retain(|request| requests.is_open(request));
         }
         attached.speech.ask(request, asked.payload.bytes(), now, attached.unsent.end_mut());
-        self.statistics.of(attached.application).asked(asked.payload.bytes().len());
+        self.devices.statistics.of(attached.application).asked(asked.payload.bytes().len());
         self.send_unsent(link);
         true
     }
@@ -227,8 +228,8 @@ impl<I: Io> Shard<I> {
 
     /// Hears that a device's connection is gone.
     pub(crate) fn end_device(&mut self, link: ConnectionId, attached: &Attached) {
-        self.devices_attached -= 1;
-        self.statistics.of(attached.application).detached();
+        self.devices.connected -= 1;
+        self.devices.statistics.of(attached.application).detached();
         self.asking.under_way.handle_gone(link, self.now.elapsed);
         let place = self.place_of(link);
         let name = Arc::clone(&attached.name);

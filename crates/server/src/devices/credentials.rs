@@ -20,7 +20,7 @@ impl<I: Io> Shard<I> {
         let (secret, now, used) = (&self.secret, self.now.elapsed, &self.access.used_once);
         let proofs = Proofs { secret, now, used };
         self.count_failure(network, || {
-            self.applications.check(authorization.unwrap_or(""), wanted, proofs)
+            self.devices.applications.check(authorization.unwrap_or(""), wanted, proofs)
         })
     }
 }

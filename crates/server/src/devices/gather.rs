@@ -2,30 +2,13 @@
 
 use std::sync::Arc;
 
-use access::ApplicationIndex;
 use engine::Io;
 use hub::ShardIndex;
 use serde_json::json;
 
-use super::statistics::Statistics;
+use crate::device_mail::{Gather, Gathered};
 use crate::mail::ShardMail;
-use crate::reply::Asker;
 use crate::shard::Shard;
-
-/// A question that goes from shard to shard; each adds what it knows, the last one answers.
-#[derive(Debug)]
-pub struct Gather {
-    pub(crate) asker: Asker,
-    /// Whose turn it is.
-    pub(crate) shard: u16,
-    pub(crate) what: Gathered,
-}
-
-#[derive(Debug)]
-pub(crate) enum Gathered {
-    Devices { application: String, after: String, limit: usize, found: Vec<(Arc<str>, u32)> },
-    Statistics { id: String, application: ApplicationIndex, total: Box<Statistics> },
-}
 
 impl<I: Io> Shard<I> {
     /// Adds what this shard knows, if it is its turn, and hands the question on.
@@ -34,12 +17,12 @@ impl<I: Io> Shard<I> {
             match &mut gather.what {
                 Gathered::Devices { application, after, limit, found } => {
                     // One more tells whether there are more.
-                    let own = self.devices.list(application, after, *limit + 1).into_iter();
+                    let own = self.devices.home.list(application, after, *limit + 1).into_iter();
                     self.note_work(own.len() as u64);
                     found.extend(own.map(|(name, device)| (name, device.since)));
                 }
                 Gathered::Statistics { application, total, .. } => {
-                    total.add(self.statistics.of(*application));
+                    total.add(self.devices.statistics.of(*application));
                 }
             }
             gather.shard += 1;

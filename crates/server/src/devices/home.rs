@@ -3,53 +3,15 @@
 use std::sync::Arc;
 
 use engine::Io;
-use hub::{Ask, DevicePlace, ShardIndex, home_shard_of};
+use hub::{Ask, ShardIndex, home_shard_of};
 use model::{Code, Draft, Payload, PayloadKind, Refusal, Request, TopicName, device_topic};
 use serde_json::json;
 
 use crate::desks::Parked;
+use crate::device_mail::DeviceMail;
 use crate::mail::ShardMail;
 use crate::reply::{Asker, ReplyTo};
 use crate::shard::Shard;
-
-/// What shards tell each other of devices.
-#[derive(Debug)]
-pub enum DeviceMail {
-    /// To the name's home: it is attached there.
-    Attach {
-        /// `APPLICATION/DEVICE`.
-        name: Arc<str>,
-        /// Where.
-        place: DevicePlace,
-        /// What it says of itself: JSON.
-        info: Option<Box<str>>,
-    },
-    /// From the home: others find it now.
-    Found(DevicePlace, Arc<str>),
-    /// From the home: another connection has the name now.
-    TakenOver(DevicePlace, Arc<str>),
-    /// To the home: it went.
-    Detach {
-        /// `APPLICATION/DEVICE`.
-        name: Arc<str>,
-        /// Where it was.
-        place: DevicePlace,
-    },
-    /// To the home: a request for it.
-    Ask {
-        /// `APPLICATION/DEVICE`.
-        name: Arc<str>,
-        /// The request.
-        ask: Box<Ask>,
-    },
-    /// To the home: what is known of it?
-    Describe {
-        /// `APPLICATION/DEVICE`.
-        name: Arc<str>,
-        /// Who wants to know.
-        asker: Box<Asker>,
-    },
-}
 
 impl<I: Io> Shard<I> {
     pub(super) fn mail_home(&mut self, name: Arc<str>, mail: DeviceMail) {
@@ -70,7 +32,7 @@ impl<I: Io> Shard<I> {
         let now = (self.now.unix_ms / 1_000) as u32;
         match mail {
             DeviceMail::Attach { name, place, info } => {
-                let before = self.devices.attach(Arc::clone(&name), place, now);
+                let before = self.devices.home.attach(Arc::clone(&name), place, now);
                 if let Some(before) = before.filter(|before| *before != place) {
                     let taken_over = DeviceMail::TakenOver(before, Arc::clone(&name));
                     self.mail_device(before.connection.shard, taken_over);
@@ -98,7 +60,7 @@ impl<I: Io> Shard<I> {
                 }
             }
             DeviceMail::Detach { name, place } => {
-                if self.devices.detach(&name, place, now) {
+                if self.devices.home.detach(&name, place, now) {
                     self.tell_presence(&name, false, "null");
                 }
             }
@@ -110,7 +72,7 @@ impl<I: Io> Shard<I> {
     /// Tells in the device's topic that it came or went.
     fn tell_presence(&mut self, name: &str, is_attached: bool, info: &str) {
         let Some((application, _)) = name.split_once('/') else { return };
-        if !self.applications.has_presence(application) {
+        if !self.devices.applications.has_presence(application) {
             return;
         }
         let state = if is_attached { "attached" } else { "detached" };
@@ -146,7 +108,7 @@ impl<I: Io> Shard<I> {
 
     fn route_to_device(&mut self, name: &str, ask: Box<Ask>) {
         let now = self.now.elapsed;
-        match self.devices.get(name).map(|device| device.place) {
+        match self.devices.home.get(name).map(|device| device.place) {
             Some(Some(place)) => self.asking.under_way.forward(ask, place.connection, now),
             Some(None) => {
                 let text = format!(
@@ -159,7 +121,7 @@ impl<I: Io> Shard<I> {
     }
 
     fn describe_device(&mut self, name: &str, asker: Asker) {
-        let Some(device) = self.devices.get(name) else {
+        let Some(device) = self.devices.home.get(name) else {
             return self.answer_refusal(asker, &Refusal::no_device(name));
         };
         let state = if device.place.is_some() { "attached" } else { "detached" };

@@ -9,9 +9,9 @@ use protocol::http::RequestHead;
 use protocol::native::timeout_of;
 use serde_json::json;
 
-use super::gather::{Gather, Gathered};
-use super::home::DeviceMail;
 use super::query::Query;
+use crate::device_mail::DeviceMail;
+use crate::device_mail::{Gather, Gathered};
 use crate::reply::{Asker, ReplyTo};
 use crate::requests::payload_of;
 use crate::shard::Shard;

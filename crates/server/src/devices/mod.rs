@@ -11,11 +11,6 @@ mod http;
 mod query;
 mod session;
 mod socket;
-mod statistics;
 
 pub(crate) use self::attached::Attached;
-pub use self::gather::Gather;
-pub use self::home::DeviceMail;
-pub(crate) use self::session::SessionDevices;
 pub(crate) use self::socket::DeviceSocket;
-pub(crate) use self::statistics::AllStatistics;

@@ -64,7 +64,7 @@ impl<I: Io> Shard<I> {
         encode_handshake_response(&handshake, unsent.end_mut());
         let speech = Queries::default();
         let opened = DeviceSocket { name, application, timeout, speech, unsent };
-        self.statistics.of(application).counters.websockets += 1;
+        self.devices.statistics.of(application).counters.websockets += 1;
         if let Some(connection) = self.connection(link) {
             connection.transport = Transport::WebSocket(Channel::default());
             connection.conversation = Conversation::Queries(Box::new(opened));
@@ -87,7 +87,7 @@ impl<I: Io> Shard<I> {
             let (secret, now) = (&self.secret, self.now.elapsed);
             let use_up = || use_one_time_key(key, &name, secret, now, used);
             self.count_failure(self.network_of(link, head), use_up)?;
-            let index = self.applications.index_of(application);
+            let index = self.devices.applications.index_of(application);
             let index = index.ok_or_else(|| Refusal::no_device(&name))?;
             return Ok((name, index));
         }
@@ -99,7 +99,7 @@ impl<I: Io> Shard<I> {
 
     /// Hears that such a WebSocket is gone.
     pub(crate) fn end_device_socket(&mut self, open: &DeviceSocket) {
-        self.statistics.of(open.application).counters.websockets -= 1;
+        self.devices.statistics.of(open.application).counters.websockets -= 1;
     }
 
     /// Hears a message of such a WebSocket.

@@ -12,7 +12,7 @@ use crate::config::schema::Kind::{Bool, Number, NumberWithin, Text, Word};
 use crate::config::schema::Reload::Restart;
 use crate::config::schema::{Entry, Key, Kind, Row, Section, Tables, field, is, key};
 use crate::config::{Config, ConfigError};
-use crate::subscribers::positions_rule;
+use crate::desks::positions_rule;
 
 pub(super) fn topics() -> Section {
     let topics = Kind::Tables(Tables { rows, add });
