@@ -9,6 +9,7 @@
 mod care;
 mod journal;
 mod keys;
+mod mail;
 mod mark;
 mod open;
 mod outbox;
@@ -18,17 +19,18 @@ mod tables;
 mod writer;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, TrySendError, channel, sync_channel};
-use std::sync::{Arc, OnceLock};
 
-use model::{Epoch, Limits, Publication};
+use model::{Epoch, Limits};
 
 pub use self::care::{Findings, adopt, backup, check, repair, restore};
+pub use self::mail::{Deliver, SharedFault, StoreMail};
 pub use self::open::{HeldInMemory, OpenError, Opened};
 use self::reader::{Reader, Reading};
 use self::writer::Writer;
-use crate::{ReadWanted, Record, RetentionOf, Store, StoreFault, StoredTopic, Written};
+use crate::{ReadWanted, Record, RetentionOf, Store, StoredTopic};
 
 /// Opens the store in `path`, made if there is none, and checks every record in it. If somebody may know of
 /// records that are gone, or of others under the same numbers, its epoch is `new_epoch` from now on.
@@ -45,28 +47,6 @@ pub fn open(
 ) -> Result<Opened, OpenError> {
     open::open(path, Some(new_epoch), limits, held, retention)
 }
-
-/// What a shard hears from the store.
-#[derive(Debug)]
-pub enum StoreMail {
-    /// What became of records, for [`crate::DiskBackbone::handle_written`].
-    Written(Written),
-    /// Records that were asked for.
-    Read {
-        /// The number of the question.
-        ticket: u64,
-        /// Oldest first; none when there are no more.
-        publications: Vec<Publication>,
-    },
-    /// Another epoch has begun; what was written and not answered before is of it.
-    Epoch(Epoch),
-}
-
-/// How a shard is told: at once, or not yet, and then the mail comes back and is offered again.
-pub type Deliver = Box<dyn Fn(StoreMail) -> Result<(), StoreMail> + Send + Sync>;
-
-/// Why the store writes nothing more, once that is so; for whoever is asked how the server is.
-pub type SharedFault = Arc<OnceLock<StoreFault>>;
 
 /// How a thread is started: its name, and what it does.
 pub type Spawn<'a> = dyn Fn(&str, Box<dyn FnOnce() + Send>) -> std::io::Result<()> + 'a;

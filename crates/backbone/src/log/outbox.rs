@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Deliver, StoreMail};
+use super::mail::{Deliver, StoreMail};
 use crate::Written;
 
 /// How often mail is offered again to a shard that had no room for it.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use fjall::Keyspace;
 use model::{Publication, Sequence};
 
+use super::mail::{Deliver, StoreMail};
 use super::outbox::{Outbox, RETRY_EVERY};
-use super::{Deliver, StoreMail};
 use crate::record::{self, key_of};
 use crate::{PageEnd, ReadWanted};
 

@@ -10,9 +10,9 @@ use fjall::PersistMode;
 use model::{Limits, Sequence};
 
 use super::keys;
+use super::mail::{Deliver, SharedFault, StoreMail};
 use super::open::{Files, named, spare_of};
 use super::outbox::{Outbox, RETRY_EVERY};
-use super::{Deliver, SharedFault, StoreMail};
 use crate::record::{self, key_of};
 use crate::retention::{Front, Kept};
 use crate::{Record, StoreFault, Written};
