@@ -19,7 +19,8 @@ use crate::handlings::{HandlingId, HandlingTarget, Handlings, Refused, Ticket};
 use crate::nodes::{After, Nodes};
 use crate::options::ClientOptions;
 use crate::progress::Progress;
-use crate::subscriptions::{SubscriptionId, SubscriptionState, Subscriptions};
+use crate::subscription_id::SubscriptionId;
+use crate::subscriptions::{SubscriptionState, Subscriptions};
 use crate::tracker::Notification;
 use crate::update::Update;
 

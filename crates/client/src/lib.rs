@@ -21,6 +21,7 @@ mod parts;
 mod payloads;
 mod progress;
 mod selectors;
+mod subscription_id;
 mod subscriptions;
 #[cfg(feature = "tls")]
 pub mod tls;
@@ -34,7 +35,8 @@ pub use client::Client;
 pub use errors::{ClientError, ErrorCode};
 pub use handlings::{HandlingId, Ticket};
 pub use options::{ClientOptions, Token, TokenProvider};
-pub use subscriptions::{SubscriptionId, SubscriptionState, Subscriptions};
+pub use subscription_id::SubscriptionId;
+pub use subscriptions::{SubscriptionState, Subscriptions};
 pub use tracker::{Message, Notification};
 pub use update::Update;
 

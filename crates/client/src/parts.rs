@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use model::{Command, CommandId, Position, Subscribe, TopicName};
 use protocol::native::binary;
 
-use crate::subscriptions::SubscriptionId;
+use crate::subscription_id::SubscriptionId;
 
 /// Topics that are asked for by name at a time: a session may have only so many selectors.
 const TOPICS_MAX: usize = 1_000;

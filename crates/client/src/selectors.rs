@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use model::{Selector, TopicName};
 
-use crate::subscriptions::SubscriptionId;
+use crate::subscription_id::SubscriptionId;
 
 #[derive(Debug, Default)]
 struct Node {

@@ -24,19 +24,9 @@ use crate::errors::ClientError;
 use crate::parts::{Part, Parts};
 use crate::payloads::{Payloads, Whole};
 use crate::selectors::Tree;
+use crate::subscription_id::SubscriptionId;
 use crate::tracker::{Notification, Tracker};
 use crate::turns::{Taker, Turns};
-
-/// The name of a subscription within its client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SubscriptionId(u64);
-
-#[cfg(test)]
-impl SubscriptionId {
-    pub(crate) fn of(number: u64) -> Self {
-        Self(number)
-    }
-}
 
 /// The state of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use model::{CommandId, RandomState, Selector};
 
 use crate::selectors::Tree;
-use crate::subscriptions::SubscriptionId;
+use crate::subscription_id::SubscriptionId;
 
 /// Those that are asked for and those that wait for them.
 #[derive(Debug, Default)]

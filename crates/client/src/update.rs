@@ -6,7 +6,7 @@ use model::{AckLevel, Asked, CommandId, Gap, HistoryPage, Position, Response, To
 
 use crate::errors::ClientError;
 use crate::handlings::{HandlingId, Ticket};
-use crate::subscriptions::SubscriptionId;
+use crate::subscription_id::SubscriptionId;
 use crate::tracker::{Message, Notification};
 
 /// A message of a client to its user. Of a subscription or handling, `of` says which.
