@@ -12,3 +12,4 @@ mod slots;
 mod streams;
 mod times;
 mod truth;
+mod turns;
