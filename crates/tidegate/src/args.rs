@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::log::LogLevel;
+use crate::log_level::LogLevel;
 
 /// Real-time data push server: live data from publishers to millions of clients.
 ///
@@ -143,7 +143,7 @@ pub(crate) struct HistoryArgs {
     #[arg(long, value_name = "SEQUENCE", conflicts_with_all = ["last", "since"])]
     pub after: Option<u64>,
     /// Those since then: 10m, 2h, 2026-01-31T12:00:00Z, or milliseconds since 1970; up to --limit.
-    #[arg(long, value_name = "WHEN", conflicts_with = "last", value_parser = crate::history::since)]
+    #[arg(long, value_name = "WHEN", conflicts_with = "last", value_parser = crate::since::since)]
     pub since: Option<u64>,
     /// At most so many.
     #[arg(long, default_value_t = 1_000)]

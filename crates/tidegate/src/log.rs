@@ -12,13 +12,13 @@ use std::sync::mpsc::{
 };
 use std::time::{Duration, Instant};
 
-use server::config::log_levels;
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Registry, reload};
 
 use crate::args::{LogArgs, LogFormat};
+use crate::log_level::LogLevel;
 use crate::{Failure, Outcome};
 
 /// Lines that wait to be written.
@@ -27,30 +27,6 @@ const LINES_WAITING_MAX: usize = 4_096;
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// How long the last lines may take to be written when the program ends.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-
-/// The level of the log, or levels by part of the program.
-#[derive(Clone, Debug)]
-pub(crate) struct LogLevel {
-    /// As it was written.
-    pub text: String,
-    targets: Targets,
-}
-
-impl FromStr for LogLevel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut targets = Targets::new().with_default(LevelFilter::INFO);
-        for (part, level) in log_levels(text)? {
-            let level = level.parse::<LevelFilter>().map_err(|error| error.to_string())?;
-            targets = match part {
-                None => targets.with_default(level),
-                Some(part) => targets.with_target(format!("tidegate_{part}"), level),
-            };
-        }
-        Ok(Self { text: text.into(), targets })
-    }
-}
 
 /// Changes the level while the program runs.
 #[derive(Clone)]
@@ -217,22 +193,6 @@ mod tests {
     use std::sync::{Mutex, PoisonError};
 
     use super::*;
-
-    #[test]
-    fn levels_are_words_for_all_or_for_a_part() {
-        for text in ["info", "off", "warn,webhooks=debug", "server=trace"] {
-            assert!(LogLevel::from_str(text).is_ok(), "{text}");
-        }
-        for (text, why) in [
-            ("verbose", "`verbose` is not a level; say off, error"),
-            ("", "`` is not a level"),
-            ("info,hub=debug", "there is no part `hub`; say server or backbone or webhooks"),
-            ("server=loud", "`loud` is not a level"),
-        ] {
-            let error = LogLevel::from_str(text).expect_err(text);
-            assert!(error.starts_with(why), "{error}");
-        }
-    }
 
     /// The output, which a test can hold up by its lock.
     #[derive(Clone, Default)]
