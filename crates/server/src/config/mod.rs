@@ -2,8 +2,10 @@
 
 mod parse;
 mod reader;
+mod said;
 mod schema;
 mod sections;
+mod settings;
 mod show;
 mod sources;
 mod text;
@@ -17,8 +19,9 @@ use model::{Features, Limits, PolicyRule, Rates};
 
 pub use access::{AccessConfig, AddressRange, ApplicationConfig, KeyConfig, check_origin};
 pub use parse::{ConfigError, load, parse};
-pub use schema::{Reload, Setting, settings};
+pub use schema::Reload;
 pub use sections::log_levels;
+pub use settings::{Setting, settings};
 pub use sources::{Reloaded, Sources};
 pub use text::{default_text, reference};
 pub use variables::variable_of;

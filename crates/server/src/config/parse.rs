@@ -1,6 +1,5 @@
 //! Reading configuration: from what its sources say to a checked [`Config`].
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
@@ -8,9 +7,10 @@ use model::BackboneIndex;
 use toml::de::DeTable;
 
 use super::Config;
-use super::reader::{Reader, Table, Value, unknown};
+use super::reader::{Table, unknown};
+use super::said::{AllSaid, Document, Said};
 use super::schema::Section;
-use super::sources::{Document, Sources};
+use super::sources::Sources;
 use super::webhooks::dead_letters_rule;
 use crate::desks::positions_rule;
 
@@ -58,19 +58,6 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
 pub fn parse(text: &str, file: &str) -> Result<Config, ConfigError> {
     Sources::of_text(text, file).config()
 }
-
-/// What one source says of a setting.
-#[derive(Clone, Copy)]
-pub(super) struct Said<'a> {
-    pub document: &'a Document,
-    pub reader: Reader<'a>,
-    pub value: &'a Value<'a>,
-    /// Where the key stands.
-    pub at: usize,
-}
-
-/// What is said of each setting, by its full name.
-pub(super) type AllSaid<'a> = BTreeMap<String, Said<'a>>;
 
 /// Parses a document as TOML.
 pub(super) fn table_of(document: &Document) -> Result<DeTable<'_>, ConfigError> {

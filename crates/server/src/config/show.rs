@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::de::DeValue;
 
-use super::parse::{AllSaid, Said};
+use super::said::{AllSaid, Said};
 use super::schema::{Default, Key, Row, Section};
 use super::{Config, sections};
 

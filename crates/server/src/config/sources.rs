@@ -6,9 +6,10 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-use super::parse::{AllSaid, config_of, note_file, note_setting, table_of};
-use super::reader::Reader;
-use super::schema::{Reload, Section, Setting, settings};
+use super::parse::{config_of, note_file, note_setting, table_of};
+use super::said::{AllSaid, Document, Form};
+use super::schema::{Reload, Section};
+use super::settings::{Setting, settings};
 use super::{Config, ConfigError, sections, show, variables};
 
 /// All that says something of settings.
@@ -29,49 +30,6 @@ pub struct Reloaded {
     pub taken: Vec<String>,
     /// Settings that were changed and wait for a restart.
     pub waiting: Vec<String>,
-}
-
-/// Something that says settings, as TOML.
-#[derive(Clone, Debug)]
-pub(super) struct Document {
-    /// As errors say it.
-    pub name: String,
-    pub text: String,
-    pub form: Form,
-}
-
-/// What a document is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// A whole file.
-    File,
-    /// `value = …`, of the setting with this full name.
-    Variable(String),
-    /// The same.
-    Flag(String),
-}
-
-impl Document {
-    pub fn reader(&self) -> Reader<'_> {
-        Reader { text: &self.text, name: &self.name, has_lines: self.form == Form::File }
-    }
-
-    /// The full name of the one setting that it is about, if it is not a file.
-    pub fn setting(&self) -> Option<&str> {
-        match &self.form {
-            Form::File => None,
-            Form::Variable(setting) | Form::Flag(setting) => Some(setting),
-        }
-    }
-
-    /// It, and the line of a byte of it.
-    pub fn place(&self, at: usize) -> String {
-        match self.form {
-            Form::File => format!("{}:{}", self.name, self.reader().line(at)),
-            Form::Variable(_) => format!("environment {}", self.name),
-            Form::Flag(_) => format!("flag {}", self.name),
-        }
-    }
 }
 
 impl Sources {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use super::reader::nearest;
+use super::said::{Document, Form};
 use super::schema::{Key, Section};
-use super::sources::{Document, Form};
 use super::{Config, ConfigError, sections};
 
 const PREFIX: &str = "TIDEGATE__";
