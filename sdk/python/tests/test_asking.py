@@ -59,15 +59,18 @@ async def test_all_who_handle_it_answer(server: Server) -> None:
 
 async def test_what_is_too_late_gone_or_busy_is_told_by_its_code(server: Server) -> None:
     async with client_of(server.url) as client:
-        shop = client_of(server.url)
-
-        await shop.handle("slow", lambda request: never(), concurrency=2).ready()
+        slow, busy = client_of(server.url), client_of(server.url)
+        await slow.handle("slow", lambda request: never()).ready()
         assert (await refused(client.request("slow", 1, timeout=0.2))).code == 4108
-        asking = [asyncio.ensure_future(refused(client.request("slow", number))) for number in range(4)]
+        # Another handler: the shard that asked the first may count it as busy for a moment more.
+        await busy.handle("busy", lambda request: never(), concurrency=2).ready()
+        asking = [asyncio.ensure_future(refused(client.request("busy", number))) for number in range(4)]
         await until(lambda: [task.result().code for task in asking if task.done()] == [4110, 4110])
-        shop.close()
+        busy.close()
         assert sorted(error.code for error in await asyncio.gather(*asking)) == [4109, 4109, 4110, 4110]
-        await shop.wait_closed()
+        slow.close()
+        await slow.wait_closed()
+        await busy.wait_closed()
 
 
 @TRANSPORTS
