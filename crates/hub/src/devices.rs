@@ -15,7 +15,7 @@ pub struct DevicePlace {
     pub connection: ShardConnection,
     /// Which attachment of the name there: a session may attach, detach and attach again while others take the name
     /// from it, and what is said of one attachment says nothing of the next.
-    pub attachment: u32,
+    pub attachment: u64,
 }
 
 /// What is known of a device.

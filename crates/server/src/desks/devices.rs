@@ -26,7 +26,7 @@ pub(crate) struct DeviceDesk {
     told: HashMap<u64, Told, RandomState>,
     told_max: usize,
     /// Grows with each attachment.
-    attachments: u32,
+    attachments: u64,
 }
 
 /// The devices of a session, by name.
@@ -37,7 +37,7 @@ type OnSession = HashMap<Arc<str>, Attachment, RandomState>;
 pub(crate) struct Attachment {
     pub application: ApplicationIndex,
     /// The newest: what the home says of an older one is out of date. 0 is that of connections that are one device.
-    pub number: u32,
+    pub number: u64,
     /// Commands to be answered once others find the device.
     pub waiting: Vec<Option<CommandId>>,
 }
@@ -94,7 +94,7 @@ impl DeviceDesk {
         name: &Arc<str>,
         application: ApplicationIndex,
         count_max: usize,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u64, Refusal> {
         let devices = self.on_sessions.entry(link).or_default();
         let is_new = !devices.contains_key(name);
         if is_new && devices.len() >= count_max {
@@ -104,7 +104,7 @@ impl DeviceDesk {
             );
             return Err(Refusal::new(Code::TooManySubscriptions, text));
         }
-        self.attachments = self.attachments.wrapping_add(1).max(1);
+        self.attachments += 1;
         let number = self.attachments;
         let new = Attachment { application, number, waiting: Vec::new() };
         let known = devices.entry(Arc::clone(name)).or_insert(new);
@@ -133,7 +133,7 @@ impl DeviceDesk {
     }
 
     /// Forgets a session; answers its devices, or `None` if it never had one.
-    pub(crate) fn forget(&mut self, link: ConnectionId) -> Option<Vec<(Arc<str>, u32)>> {
+    pub(crate) fn forget(&mut self, link: ConnectionId) -> Option<Vec<(Arc<str>, u64)>> {
         let devices = self.on_sessions.remove(&link)?;
         let gone = devices.into_iter().map(|(name, gone)| {
             self.statistics.of(gone.application).detached();
@@ -147,7 +147,7 @@ impl DeviceDesk {
     }
 
     /// Whether this is how a session has a device now.
-    pub(crate) fn is_attached(&self, link: ConnectionId, name: &str, number: u32) -> bool {
+    pub(crate) fn is_attached(&self, link: ConnectionId, name: &str, number: u64) -> bool {
         self.on_session(link, name).is_some_and(|known| known.number == number)
     }
 
