@@ -465,7 +465,7 @@ def test_what_is_wrong_is_said_before_it_starts(tmp_path):
 
     assert "tidegate.toml:5: `webhooks.attempt_max`" in (wrong := refusal(section("http://x").replace(
         "secrets", "attempt_max = 1\nsecrets"))) and "did you mean `attempts_max`?" in wrong
-    assert "is no http:// or https:// address" in refusal(section("x"))
+    assert "is not an http:// or https:// address" in refusal(section("x"))
     assert "openssl rand" in refusal(section("http://x", secrets=["whsec_AAAA"]))
     assert "needs a `name`" in refusal(section("http://x", name="a/b"))
     missing = section("https://x", ca_file=str(tmp_path / "none.pem"))

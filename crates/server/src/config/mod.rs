@@ -37,11 +37,11 @@ pub fn address_of(text: &str) -> Result<SocketAddr, String> {
     }
     let cure = "write such as \"127.0.0.1:8470\" or \"localhost:8470\"";
     if !text.contains(':') {
-        return Err(format!("is no address and port; {cure}"));
+        return Err(format!("is not an address and port; {cure}"));
     }
     let found = text
         .to_socket_addrs()
-        .map_err(|error| format!("is no address and port: {error}; {cure}"))?;
+        .map_err(|error| format!("is not an address and port: {error}; {cure}"))?;
     let found: Vec<SocketAddr> = found.collect();
     let first = found.iter().find(|address| address.is_ipv4()).or_else(|| found.first());
     first.copied().ok_or_else(|| format!("has no address; {cure}"))

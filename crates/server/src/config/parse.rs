@@ -262,7 +262,7 @@ mod tests {
                 "[engine]\n\nshards = \"x\"",
                 "t.toml:3: `engine.shards`: its value is not a whole number from 1 to 4096",
             ),
-            ("[server]\nlisten = \"x\"", "t.toml:2: `server.listen`: `x` is no address"),
+            ("[server]\nlisten = \"x\"", "t.toml:2: `server.listen`: `x` is not an address"),
             ("[access]\nanonymous = \"some\"", "write \"all\" or \"read\" or \"none\""),
             ("[[topics]]\nretain = true", "`topics`: an entry needs a `selector`"),
             ("[[topics]]\nselector = \"a//b\"", "the level at byte 2 is empty"),
@@ -282,7 +282,7 @@ mod tests {
             ),
             (
                 "[access]\ntrusted_proxies = [\"10.0.0.0/33\"]",
-                "t.toml:2: `access.trusted_proxies`: `10.0.0.0/33` is no range",
+                "t.toml:2: `access.trusted_proxies`: `10.0.0.0/33` is not a range",
             ),
             (&twice("a", "b", "k", "one key, 16 letters"), "stands twice"),
             (&twice("a", "a", "k", "another, 16 letters"), "the same `id`"),

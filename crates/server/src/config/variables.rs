@@ -80,7 +80,10 @@ fn document(
         true => Ok(document),
         false => {
             let (kind, shown) = (key.kind.words(), key.example());
-            Err(wrong(&setting, format!("its value is no TOML ({kind}); write such as {shown}")))
+            Err(wrong(
+                &setting,
+                format!("its value is not valid TOML ({kind}); write such as {shown}"),
+            ))
         }
     }
 }
@@ -213,9 +216,9 @@ mod tests {
             (
                 "TIDEGATE__ENGINE__SHARDS",
                 "many",
-                "TIDEGATE__ENGINE__SHARDS: `engine.shards`: its value is no TOML (1 to 4096); write such as 2",
+                "TIDEGATE__ENGINE__SHARDS: `engine.shards`: its value is not valid TOML (1 to 4096); write such as 2",
             ),
-            ("TIDEGATE__ENGINE__SHARDS", "2\nother = 3", "its value is no TOML"),
+            ("TIDEGATE__ENGINE__SHARDS", "2\nother = 3", "its value is not valid TOML"),
             (
                 "TIDEGATE__ENGINE__SHARDS",
                 "0",
@@ -224,7 +227,7 @@ mod tests {
             (
                 "TIDEGATE__SERVER__LISTEN",
                 "x",
-                "TIDEGATE__SERVER__LISTEN: `server.listen`: `x` is no address",
+                "TIDEGATE__SERVER__LISTEN: `server.listen`: `x` is not an address",
             ),
             ("TIDEGATE__ACCESS__ANONYMOUS", "some", "write \"all\" or \"read\" or \"none\""),
             (

@@ -247,7 +247,7 @@ fn set_url(draft: &mut Draft, text: &str) -> Result<(), String> {
     });
     if !is_plain {
         // The text itself is not repeated: addresses of webhooks often are secrets.
-        let wrong = "its value is no http:// or https:// address without a name and password; \
+        let wrong = "its value is not an http:// or https:// address without a name and password; \
                      write such as \"https://example.com/hooks\"";
         return Err(wrong.into());
     }
@@ -352,7 +352,7 @@ mod tests {
             (format!("{whole}attempts_max = 0\n"), "a whole number from 1 to 1000"),
             (
                 format!("[[webhooks]]\n{name}url = \"ftp://x\"\n"),
-                "is no http:// or https:// address",
+                "is not an http:// or https:// address",
             ),
             (
                 format!("[[webhooks]]\n{name}url = \"http://a:b@x\"\n"),

@@ -89,7 +89,7 @@ fn add_origin(it: &mut Config, text: &str) -> Result<(), String> {
 }
 
 fn add_proxy(it: &mut Config, text: &str) -> Result<(), String> {
-    let why = "is no range of addresses; write such as \"10.0.0.0/8\"";
+    let why = "is not a range of addresses; write such as \"10.0.0.0/8\"";
     let range = AddressRange::parse(text).ok_or_else(|| format!("`{text}` {why}"))?;
     it.access.trusted_proxies.push(range);
     Ok(())
