@@ -1,5 +1,6 @@
 """`tidegate store`, and stores of programs before this one."""
 
+import base64
 import json
 import pathlib
 import shutil
@@ -54,6 +55,63 @@ def test_a_store_of_format_1_opens_resumes_and_is_extended(tmp_path):
         server.kill()
     checked = store("check", tmp_path / "data")
     assert checked.returncode == 0 and "are whole" in checked.stdout, checked
+
+
+# Idempotency keys of the fixture stay known for a hundred years.
+RECORD_FORM_1 = CONFIG.replace("[[topics]]", "[limits]\nidempotency_window_ms = 3153600000000\n[[topics]]")
+RECORD_FORM_1_EPOCH = "1a204ce5342-46cba6a1"
+RECORD_FORM_1_LARGE = "0123456789abcdef" * 50_000
+
+
+def test_records_of_form_1_are_resumed_and_extended(tmp_path):
+    """Made at a788572, before records had headers, and killed by kill -9: d/json has 20 publications, of which the
+    subscriber `worker` acknowledged 15; d/keyed has three, two of them with a key; d/text, d/bytes and d/large have one each."""
+    with tarfile.open(FIXTURES / "store-record-form-1.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    assert store("adopt", tmp_path / "data").returncode == 0
+    server = Server(RECORD_FORM_1, tmp_path)
+    for start in range(2):
+        server.start()
+        try:
+            check_what_form_1_had(server)
+            last = {
+                name: publish(server, topic=f"d/{name}", data={"start": start})["sequence"]
+                for name in ("json", "text", "bytes", "large", "keyed")
+            }
+            assert last == {"json": 21 + start, "text": 2 + start, "bytes": 2 + start, "large": 2 + start, "keyed": 4 + start}
+            assert publish(server, topic="d/new", data=start, key="new")["sequence"] == 1
+            assert "damaged" not in server.errors() and "copied" not in server.errors(), server.errors()
+        finally:
+            server.kill()
+    checked = store("check", tmp_path / "data")
+    assert checked.returncode == 0 and "are whole" in checked.stdout, checked
+
+
+def check_what_form_1_had(server):
+    payloads = {}
+    for name, member in [("json", "data"), ("text", "text"), ("bytes", "base64"), ("large", "text"), ("keyed", "data")]:
+        page = server.get(f"/v1/history/d/{name}?after=0&limit=1000")
+        assert page["epoch"] == RECORD_FORM_1_EPOCH
+        payloads[name] = [(one["sequence"], one.get(member)) for one in page["publications"]]
+        assert all("headers" not in one for one in page["publications"]), page
+    assert payloads["json"][:20] == [(number, {"n": number}) for number in range(1, 21)]
+    assert payloads["text"][0] == (1, "grüße\n")
+    assert payloads["bytes"][0] == (1, base64.b64encode(bytes(range(256))).decode())
+    assert payloads["large"][0] == (1, RECORD_FORM_1_LARGE)
+    assert payloads["keyed"][:3] == [(1, 1), (2, 2), (3, 3)]
+    repeated = [publish(server, topic="d/keyed", data="again", key=key)["sequence"] for key in ("order-1", "order-2")]
+    assert repeated == [1, 2], "the keys are known"
+    with connect(f"ws://127.0.0.1:{server.port}/v1/ws") as socket:
+        position = {"epoch": RECORD_FORM_1_EPOCH, "sequence": 7}
+        socket.send(json.dumps({"type": "subscribe", "topic": "d/json", "from": position}))
+        [described] = hear(socket, "subscribed")["topics"]
+        assert described["recovered"] is True, described
+        heard = [hear(socket, "publication")["sequence"] for _ in range(8, 21)]
+        assert heard == list(range(8, 21))
+    with connect(f"ws://127.0.0.1:{server.port}/v1/ws") as socket:
+        socket.send(json.dumps({"type": "subscribe", "topic": "d/json", "name": "worker"}))
+        assert hear(socket, "subscribed")["topics"][0]["start"] == 15
+        assert hear(socket, "publication")["data"] == {"n": 16}
 
 
 def test_a_damaged_store_names_the_command_that_goes_on_without_it(tmp_path):
