@@ -11,6 +11,7 @@ from typing import Any
 
 from helpers import SHORT, Notes, client_of, enters, never, until
 from proxy import HoldingMiddlebox, Middlebox, Proxy
+from scripted import ScriptedServer
 from server import Server
 
 from tidegate import (
@@ -39,7 +40,7 @@ EVERY_TRANSPORT: tuple[TransportName, ...] = ("websocket", "sse", "poll")
 
 async def run(scenario: dict[str, Any], transport: TransportName) -> None:
     """Runs all steps over one transport; fails with the step that failed."""
-    runner = Runner("\n".join(scenario.get("config", [])), transport)
+    runner = Runner(scenario, transport)
     try:
         for number, step in enumerate(scenario["steps"], start=1):
             verb: Callable[[Step], Awaitable[None]] = getattr(runner, f"do_{step['do']}")
@@ -90,8 +91,9 @@ class Handler:
 class Runner:
     """One verb of the scenarios is one method."""
 
-    def __init__(self, config: str, transport: TransportName) -> None:
-        self._server = Server(config)
+    def __init__(self, scenario: dict[str, Any], transport: TransportName) -> None:
+        config = "\n".join(scenario.get("config", []))
+        self._server = ScriptedServer(scenario) if "script" in scenario else Server(config)
         self._transport = transport
         self._peers: dict[str, Peer] = {}
         self._readings: dict[str, Reading] = {}

@@ -22,10 +22,20 @@ def test_there_is_a_verb_for_every_step_and_a_step_for_every_verb() -> None:
     assert {step["do"] for path in SCENARIOS for step in load(path)["steps"]} == known_verbs()
 
 
+# A script is played over WebSocket only.
+REAL = [path for path in SCENARIOS if "script" not in load(path)]
+PLAYED = [path for path in SCENARIOS if "script" in load(path)]
+
+
 @pytest.mark.parametrize("transport", ["websocket", "sse", "poll"])
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 async def test_scenario(path: Path, transport: TransportName) -> None:
     await run(load(path), transport)
+
+
+@pytest.mark.parametrize("path", PLAYED, ids=lambda path: path.stem)
+async def test_script(path: Path) -> None:
+    await run(load(path), "websocket")
 
 
 async def test_a_scenario_that_does_not_hold_fails_with_its_step() -> None:

@@ -50,39 +50,47 @@ export function httpTransport(
   readDown: ReadDown,
   outlivesRequests = false,
 ): Transport {
-  const aborter = new AbortController();
-  const { signal } = aborter;
+  /** What ends the last request to each path; those before it are over. One signal for all would gather their listeners. */
+  const asked = new Map<string, AbortController>();
   const waiting: string[] = [];
+  let isOpen = true;
   let isBegun = false;
   let isSending = false;
   let key = "";
   let isWanted = Promise.resolve();
   let goOn = () => {};
 
+  const end = () => {
+    isOpen = false;
+    asked.forEach((each) => each.abort());
+  };
   const fail = (error: unknown) => {
-    if (signal.aborted) return;
-    aborter.abort();
+    if (!isOpen) return;
+    end();
     const code = error instanceof TidegateError ? error.code : undefined;
     const text = code ? (error as Error).message : `cannot reach ${address}: ${error}`;
     handlers.handleClose({ ...(code && { code }), text, retryAfterMs: retryAfterMs(error) });
   };
   const session: HttpSession = {
     ask: async (path, query, body = "") => {
+      const own = new AbortController();
+      asked.set(path, own);
+      if (!isOpen) own.abort();
       const headers = { "content-type": "text/plain" };
-      const init = { method: "POST", headers, body, signal, cache: "no-store" } as const;
+      const init = { method: "POST", headers, body, signal: own.signal, cache: "no-store" } as const;
       const response = await fetch(httpUrl(address, path, query), init);
       if (!response.ok) throw await refusalOf(response);
       return response;
     },
     tell: (records) => {
       if (!key && records.length > 0) key = (JSON.parse(records[0]!) as { key?: string }).key ?? "";
-      if (!signal.aborted) handlers.handleText(`[${records.join()}]`);
+      if (isOpen) handlers.handleText(`[${records.join()}]`);
     },
     get key() {
       return key;
     },
     get isOpen() {
-      return !signal.aborted;
+      return isOpen;
     },
     get isWanted() {
       return isWanted;
@@ -91,7 +99,7 @@ export function httpTransport(
   /** Sends what waits, as often as something does. */
   const sendUp = async () => {
     isSending = true;
-    while (waiting.length > 0 && !signal.aborted) {
+    while (waiting.length > 0 && isOpen) {
       const count = countWithin(waiting, TOGETHER);
       try {
         await session.ask("commands", { session: key }, `[${waiting.slice(0, count).join()}]`);
@@ -103,7 +111,7 @@ export function httpTransport(
     }
     isSending = false;
   };
-  queueMicrotask(() => signal.aborted || handlers.handleOpen());
+  queueMicrotask(() => isOpen && handlers.handleOpen());
   return {
     send: (text) => {
       if (!isBegun) {
@@ -120,9 +128,9 @@ export function httpTransport(
       if (isHeld) isWanted = new Promise((resolve) => (goOn = resolve));
     },
     close: () => {
-      const isOpen = key !== "" && !signal.aborted;
-      aborter.abort();
-      if (!isOpen || !outlivesRequests) return;
+      const isKnown = key !== "" && isOpen;
+      end();
+      if (!isKnown || !outlivesRequests) return;
       // A session that is just not polled any more would count, and handle requests, for half a minute.
       const init = { method: "POST", headers: { "content-type": "text/plain" }, body: '{"type":"close"}', keepalive: true };
       fetch(httpUrl(address, "commands", { session: key }), init).catch(() => {});

@@ -551,15 +551,18 @@ export class Subscriptions {
     this.#tell(topic.topic, (tracker) => tracker.handleTopic(topic, this.#payloads.awaits(topic.topic)));
   }
 
-  /** Whether a topic is read from beyond where a reader is, because who was asked for later knew of no place there. */
+  /**
+   * Whether a topic is read from beyond where a reader is, because who was asked for later knew of no place there. What is
+   * under way in pieces counts as told: only who was asked for later has it told from beyond that.
+   */
   #isOvertaken(reader: Subscription, { topic, epoch, start, recovered }: WireTopic): boolean {
+    if (recovered === false) return false;
     const place = reader.tracker.position(topic);
+    const isLater = [...this.#readers.of(topic)].some(({ askedAs }) => askedAs > reader.askedAs);
     // Who knew all topics that there were has nothing of those that came since.
-    const isBefore = place ? reader.tracker.reads(topic) && place.epoch === epoch && place.sequence < start : start > 0 && !this.#open.has(reader);
-    const others = [...this.#readers.of(topic)];
-    // One that skips may be read from further on at any time.
-    const isSkipping = others.some(({ options: { filter, conflation = "off" } }) => filter ?? conflation !== "off");
-    return isBefore && recovered !== false && !isSkipping && others.some(({ askedAs }) => askedAs > reader.askedAs);
+    if (place === undefined) return start > 0 && isLater && !this.#open.has(reader);
+    const isBefore = reader.tracker.reads(topic) && place.epoch === epoch && place.sequence < start;
+    return isBefore && (isLater || !this.#payloads.awaits(topic));
   }
 
   /** A numbering that began anew: nothing that came of the old one is a base of what comes, or holds it up. */

@@ -146,7 +146,8 @@ export class Tracker {
       told.push({ type: "gap", topic, epoch, to: start, reason: "epoch" });
     } else {
       place.head = Math.max(place.head, head);
-      if (!isUnfinished) place.sequence = Math.max(place.sequence, start);
+      // If something is lost before it, a gap says so.
+      if (!isUnfinished && recovered !== false) place.sequence = Math.max(place.sequence, start);
       told.push({ type: "placed", topic, epoch, sequence: place.sequence });
     }
     return told;

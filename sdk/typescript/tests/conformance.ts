@@ -18,6 +18,8 @@ export interface Scenario {
   readonly config?: readonly string[];
   /** What an SDK has to have for it. This one has it all. */
   readonly needs?: string;
+  /** What the server says to what it hears, if it is not the real one. */
+  readonly script?: readonly object[];
   readonly steps: readonly Step[];
 }
 
@@ -26,7 +28,7 @@ type Step = { readonly do: string } & Record<string, any>;
 
 /** Runs all steps over a transport; fails with the step that failed. */
 export async function run(scenario: Scenario, transport: TransportName): Promise<void> {
-  const runner = new Runner((scenario.config ?? []).join("\n"), transport);
+  const runner = new Runner(scenario, transport);
   try {
     for (const [index, step] of scenario.steps.entries()) {
       try {
@@ -60,7 +62,7 @@ interface Peer {
 }
 
 class Runner {
-  readonly config: string;
+  readonly scenario: Scenario;
   readonly transport: TransportName;
   readonly peers = new Map<string, Peer>();
   readonly events = new Map<string, { subscription: Subscription; client: Client; told: object[] }>();
@@ -73,8 +75,8 @@ class Runner {
   server: Server | undefined;
   wake = () => {};
 
-  constructor(config: string, transport: TransportName) {
-    [this.config, this.transport] = [config, transport];
+  constructor(scenario: Scenario, transport: TransportName) {
+    [this.scenario, this.transport] = [scenario, transport];
   }
 
   peer({ client }: Step): Peer {
@@ -136,7 +138,8 @@ type Verb = (runner: Runner, step: Step) => Promise<void>;
 const verbs: Record<string, Verb> = {
   async start_server(runner) {
     if (runner.server) await runner.server.start();
-    else runner.server = await Server.start(runner.config);
+    else if (runner.scenario.script) runner.server = await Server.play(runner.scenario);
+    else runner.server = await Server.start(runner.scenario.config?.join("\n"));
     const peers = [...runner.peers.values()].filter(({ isAway }) => !isAway);
     for (const { client } of peers) client.nudge();
     await Promise.all(peers.map(({ client }) => client.ready()));

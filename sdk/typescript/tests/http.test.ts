@@ -49,6 +49,19 @@ test("a response that went on long enough is asked for again at once, and nothin
   client.close();
 });
 
+test("a connection that is polled for long gathers nothing for each poll", async () => {
+  const warnings: string[] = [];
+  const note = (warning: Error) => warnings.push(warning.message);
+  process.on("warning", note);
+  const client = clientOf(server.url, { transports: ["poll"] });
+  await client.ready();
+  // Node warns from 1,500 listeners on; each ping is a request up, and a poll that ends.
+  for (let count = 0; count < 850; count += 1) await client.ping();
+  client.close();
+  process.off("warning", note);
+  expect(warnings).toEqual([]);
+});
+
 test.each([
   ["seconds", () => "7"],
   ["a date", () => new Date(Date.now() + 9_000).toUTCString()],

@@ -9,6 +9,8 @@ import { join } from "node:path";
 const built = ["ci", "release"].map((profile) => new URL(`../../../target/${profile}/tidegate`, import.meta.url).pathname);
 const program = process.env.TIDEGATE ?? built.find(existsSync) ?? "tidegate";
 
+const scripted = new URL("../../conformance/scripted.py", import.meta.url).pathname;
+
 // What a test leaves running when it dies, or is stopped, would run for ever.
 const running = new Set<ChildProcess>();
 process.on("exit", () => running.forEach((child) => child.kill("SIGKILL")));
@@ -16,14 +18,28 @@ process.once("SIGTERM", () => process.exit(143));
 
 export class Server {
   readonly #directory = mkdtempSync(join(tmpdir(), "tidegate-"));
+  /** What starts it, up to where it is to listen. */
+  readonly #command: readonly string[];
   #child: ChildProcess | undefined;
   #address = "127.0.0.1:0";
 
+  private constructor(command: (file: string) => readonly string[]) {
+    this.#command = command(join(this.#directory, "tidegate.toml"));
+  }
+
   /** Starts a server with this configuration; `{store}` in it is a directory of its own. */
   static async start(config = ""): Promise<Server> {
-    const server = new Server();
+    const server = new Server((file) => [program, "serve", "--config", file]);
     const text = config.replaceAll("{store}", join(server.#directory, "store"));
     writeFileSync(join(server.#directory, "tidegate.toml"), `[engine]\nshards = 2\n${text}`);
+    await server.start();
+    return server;
+  }
+
+  /** Starts the server of the conformance kit that plays the script of a scenario. */
+  static async play(scenario: object): Promise<Server> {
+    const server = new Server((file) => ["python3", scripted, file]);
+    writeFileSync(join(server.#directory, "tidegate.toml"), JSON.stringify(scenario));
     await server.start();
     return server;
   }
@@ -38,8 +54,8 @@ export class Server {
 
   /** Starts it, the second time where it was before; resolves when it listens. */
   async start(): Promise<void> {
-    const options = ["serve", "--config", join(this.#directory, "tidegate.toml"), "--listen", this.#address];
-    const child = spawn(program, options, { stdio: ["ignore", "ignore", "pipe"] });
+    const [command, ...options] = this.#command;
+    const child = spawn(command!, [...options, "--listen", this.#address], { stdio: ["ignore", "ignore", "pipe"] });
     this.#child = child;
     running.add(child);
     let log = "";

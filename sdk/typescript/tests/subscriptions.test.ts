@@ -615,6 +615,27 @@ describe("subscriptions that overlap", () => {
     expect(driven.commands()).toMatchObject([{ topics: ["+"], positions: { x: { sequence: 1 } } }]);
   });
 
+  test("nor is one whose topic is read from further on for one that has ended, or beside one that skips", () => {
+    for (const more of [{}, { filter: "data > 9" }]) {
+      const driven = connected();
+      driven.live(["#"], { from: "all" });
+      driven.hear({ type: "topic", ...at("x", 1, 0) }, publication("x", 1));
+      const later = driven.live(["+"], { from: "now", ...more });
+      if (!("filter" in more)) driven.machine.remove(later);
+      driven.hear({ type: "topic", ...at("x", 5, 5) });
+      expect(driven.machine.state(0)).toBe("asked");
+    }
+  });
+
+  test("but what is still under way in pieces counts as told", () => {
+    const driven = connected();
+    driven.live(["#"], { from: "all" });
+    const begun = { type: "fragment", topic: "x", sequence: 2, total: 4, offset: 0, kind: "text", base64: btoa("ab") };
+    driven.hear({ type: "topic", ...at("x", 1, 0) }, publication("x", 1), begun);
+    driven.hear({ type: "topic", ...at("x", 2, 2) });
+    expect(driven.commands()).toEqual([]);
+  });
+
   test("what reads on after another ended is asked for again, if it is read in another manner", () => {
     const driven = connected();
     driven.live(["a/+"], {});

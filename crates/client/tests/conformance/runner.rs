@@ -21,14 +21,22 @@ pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
 /// Runs all steps; fails with the step that failed.
 pub(crate) fn run(scenario: &Value) -> Result {
-    let lines = scenario["config"].as_array().into_iter().flatten();
-    let config: Vec<&str> = lines.filter_map(Value::as_str).collect();
-    let mut runner = Runner::new(&config.join("\n"));
+    let mut runner = Runner::new(server_of(scenario));
     for (number, step) in (1..).zip(scenario["steps"].as_array().into_iter().flatten()) {
         runner.until = Instant::now() + STEP_MAX;
         runner.step(step).map_err(|error| format!("step {number}, {step}: {error}"))?;
     }
     Ok(())
+}
+
+/// The real server, unless a script says what is to be heard.
+fn server_of(scenario: &Value) -> Server {
+    if !scenario["script"].is_null() {
+        return Server::play(&scenario.to_string());
+    }
+    let lines = scenario["config"].as_array().into_iter().flatten();
+    let config: Vec<&str> = lines.filter_map(Value::as_str).collect();
+    Server::new(&config.join("\n"))
 }
 
 /// One verb of the scenarios.
@@ -78,9 +86,9 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    fn new(config: &str) -> Self {
+    fn new(server: Server) -> Self {
         Self {
-            server: Server::new(config),
+            server,
             peers: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             handlers: BTreeMap::new(),

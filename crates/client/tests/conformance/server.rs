@@ -13,6 +13,8 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// A server with files of its own.
 pub(crate) struct Server {
+    /// What starts it, up to where it is to listen.
+    command: Vec<PathBuf>,
     directory: PathBuf,
     address: String,
     child: Option<Child>,
@@ -37,14 +39,22 @@ pub(crate) fn program() -> PathBuf {
 impl Server {
     /// A server that is not started yet; `{store}` in `config` is a directory for its store.
     pub(crate) fn new(config: &str) -> Self {
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tidegate-conformance-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&directory).expect("a directory for the server's files");
+        let directory = fresh_directory();
         let store = directory.join("store").display().to_string();
         let text = format!("[engine]\nshards = 2\n{}", config.replace("{store}", &store));
-        std::fs::write(directory.join("tidegate.toml"), text).expect("its configuration");
-        Self { directory, address: "127.0.0.1:0".into(), child: None }
+        let file = directory.join("tidegate.toml");
+        std::fs::write(&file, text).expect("its configuration");
+        let command = vec![program(), "serve".into(), "--config".into(), file];
+        Self { command, directory, address: "127.0.0.1:0".into(), child: None }
+    }
+
+    /// The server of the conformance kit that plays the script of a scenario.
+    pub(crate) fn play(scenario: &str) -> Self {
+        let directory = fresh_directory();
+        let file = directory.join("scenario.json");
+        std::fs::write(&file, scenario).expect("its script");
+        let command = vec!["python3".into(), root().join("sdk/conformance/scripted.py"), file];
+        Self { command, directory, address: "127.0.0.1:0".into(), child: None }
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -54,9 +64,9 @@ impl Server {
 
     /// Starts it, the second time where it was before; returns when it listens.
     pub(crate) fn start(&mut self) -> Result<(), String> {
-        let mut child = Command::new(program())
-            .args(["serve", "--listen", &self.address, "--config"])
-            .arg(self.directory.join("tidegate.toml"))
+        let mut child = Command::new(&self.command[0])
+            .args(&self.command[1..])
+            .args(["--listen", &self.address])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -115,6 +125,14 @@ impl Server {
             false => Err(format!("the server answered {answer}")),
         }
     }
+}
+
+fn fresh_directory() -> PathBuf {
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("tidegate-conformance-{}-{number}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&directory).expect("a directory for the server's files");
+    directory
 }
 
 impl Drop for Server {
