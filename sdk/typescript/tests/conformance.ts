@@ -1,8 +1,9 @@
 // A runner of the shared scenarios: steps on one side, the SDK's public face on the other.
 import assert from "node:assert/strict";
 
-import type { Client, ReadOptions, Subscription, TransportName } from "../src/index.js";
-import { TidegateError } from "../src/index.js";
+import type { DeltaDecoder } from "../src/deltas.js";
+import type { ReadOptions, Subscription, TransportName } from "../src/index.js";
+import { Client, TidegateError } from "../src/index.js";
 import type { Handler } from "../src/services.js";
 import { Services } from "../src/services.js";
 import { vcdiff } from "../src/vcdiff.js";
@@ -26,9 +27,18 @@ export interface Scenario {
 /** One step; which members it has depends on `do`. */
 type Step = { readonly do: string } & Record<string, any>;
 
+/** What is tested: this SDK, or an earlier one. */
+export interface Sdk {
+  readonly Client: typeof Client;
+  readonly deltas: readonly DeltaDecoder[];
+  readonly Services?: typeof Services;
+}
+
+const current: Sdk = { Client, deltas: [jsonPatch, vcdiff], Services };
+
 /** Runs all steps over a transport; fails with the step that failed. */
-export async function run(scenario: Scenario, transport: TransportName): Promise<void> {
-  const runner = new Runner(scenario, transport);
+export async function run(scenario: Scenario, transport: TransportName, sdk = current): Promise<void> {
+  const runner = new Runner(scenario, transport, sdk);
   try {
     for (const [index, step] of scenario.steps.entries()) {
       try {
@@ -55,7 +65,7 @@ const networks: Record<string, Manners> = {
 
 interface Peer {
   readonly client: Client;
-  readonly services: Services;
+  readonly services: Services | undefined;
   readonly proxy: Proxy;
   /** It cannot be reached, on purpose. */
   isAway: boolean;
@@ -64,6 +74,7 @@ interface Peer {
 class Runner {
   readonly scenario: Scenario;
   readonly transport: TransportName;
+  readonly sdk: Sdk;
   readonly peers = new Map<string, Peer>();
   readonly events = new Map<string, { subscription: Subscription; client: Client; told: object[] }>();
   readonly publishes = new Map<string, Promise<unknown>>();
@@ -75,8 +86,8 @@ class Runner {
   server: Server | undefined;
   wake = () => {};
 
-  constructor(scenario: Scenario, transport: TransportName) {
-    [this.scenario, this.transport] = [scenario, transport];
+  constructor(scenario: Scenario, transport: TransportName, sdk: Sdk) {
+    [this.scenario, this.transport, this.sdk] = [scenario, transport, sdk];
   }
 
   peer({ client }: Step): Peer {
@@ -160,8 +171,9 @@ const verbs: Record<string, Verb> = {
     const tokens: string[] = [...(step.tokens ?? [])];
     const token = step.tokens ? () => tokens.shift() : step.token;
     const transports: TransportName[] = box ? ["websocket", "sse", "poll"] : [runner.transport];
-    const client = clientOf(nodes, { transports, fallbackMs: 500, token, deltas: [jsonPatch, vcdiff], publishMs: 60_000 });
-    runner.peers.set(step.client, { client, services: new Services(client), proxy, isAway: false });
+    const { deltas, Services } = runner.sdk;
+    const client = clientOf(nodes, { transports, fallbackMs: 500, token, deltas, publishMs: 60_000 }, runner.sdk.Client);
+    runner.peers.set(step.client, { client, services: Services && new Services(client), proxy, isAway: false });
     await runner.settle(client.ready(), step);
     assert.deepEqual(tokens, [], "not every token was asked for");
   },
@@ -248,7 +260,7 @@ const verbs: Record<string, Verb> = {
       if (step.answers === "decline") throw new Error("declined");
       return step.answers === "echo" ? data : new Promise(() => {});
     };
-    noted.handler = runner.peer(step).services.handle(step.selectors, answer, { concurrency: step.concurrency });
+    noted.handler = runner.peer(step).services!.handle(step.selectors, answer, { concurrency: step.concurrency });
     runner.handlers.set(step.as, noted);
     await runner.settle(noted.handler.ready(), step);
   },
@@ -264,7 +276,7 @@ const verbs: Record<string, Verb> = {
   },
   async request(runner, step) {
     const { timeout_ms: timeoutMs, key } = step;
-    const answer = runner.peer(step).services.request(step.topic, step.data, { timeoutMs, key });
+    const answer = runner.peer(step).services!.request(step.topic, step.data, { timeoutMs, key });
     if (step.as === undefined) return runner.settle(answer, step);
     answer.catch(() => {});
     runner.publishes.set(step.as, answer);

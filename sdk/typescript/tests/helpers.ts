@@ -8,8 +8,8 @@ import { Client } from "../src/index.js";
  * A client of `url` with npm's `ws`, as Node 20 needs it, whose pauses are short. It stays with its transport, because
  * these tests take servers away for longer than a client believes in one.
  */
-export function clientOf(url: string | string[], options: ClientOptions = {}): Client {
-  return new Client(url, { WebSocket, transports: ["websocket"], firstMs: 20, lastMs: 100, ...options });
+export function clientOf(url: string | string[], options: ClientOptions = {}, Kind = Client): Client {
+  return new Kind(url, { WebSocket, transports: ["websocket"], firstMs: 20, lastMs: 100, ...options });
 }
 
 /** Resolves when the client's connection gets into `state`, from now on. */
