@@ -94,6 +94,10 @@ pub struct Hub<E: Encoder> {
     pub(crate) work: Cell<u64>,
 }
 
+/// Room for an event such as `welcome`, and for a binary answer, so that writing them does not grow the buffer step by step.
+const EVENT_BYTES: usize = 512;
+const ANSWER_BYTES: usize = 64;
+
 impl<E: Encoder> Hub<E> {
     /// An empty hub.
     pub fn new(options: HubOptions, encoder: E) -> Self {
@@ -220,6 +224,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn tell_with(&mut self, session: SessionIndex, event: &Event, progress: Progress) {
         let Some(known) = self.sessions.get_mut(session) else { return };
         let outgoing = known.outgoing.get_or_insert_default();
+        outgoing.reserve_first(EVENT_BYTES);
         let mut message = self.encoder.begin(known.encoding, &mut outgoing.bytes);
         self.encoder.append(&mut message, Record::Event(event), progress, &mut outgoing.bytes);
         self.encoder.finish(message, &mut outgoing.bytes);
@@ -229,9 +234,15 @@ impl<E: Encoder> Hub<E> {
 
     /// Sends a session whole messages that the caller made, such as a ping.
     pub fn tell_bytes(&mut self, session: SessionIndex, messages: &[u8]) {
+        self.tell_written(session, |out| out.extend_from_slice(messages));
+    }
+
+    /// Sends a session the whole messages that `append` writes, behind what waits for it already.
+    pub fn tell_written(&mut self, session: SessionIndex, append: impl FnOnce(&mut Vec<u8>)) {
         let Some(known) = self.sessions.get_mut(session) else { return };
         let outgoing = known.outgoing.get_or_insert_default();
-        outgoing.bytes.extend_from_slice(messages);
+        outgoing.reserve_first(ANSWER_BYTES);
+        append(&mut outgoing.bytes);
         self.counters.note_answers(outgoing.bytes.len());
         self.flush.queue(session, known);
     }
@@ -456,6 +467,9 @@ impl<E: Encoder> Hub<E> {
 
     /// Which policy goes for a topic: found once for whoever publishes to it. All shards of a server number them alike.
     pub fn policy_index(&self, topic: &TopicName) -> PolicyIndex {
+        if self.settings.policies.is_empty() {
+            return PolicyIndex(0);
+        }
         let known = self.topics.find(topic.as_str()).map(|index| self.topics.at(index).policy);
         known.unwrap_or_else(|| self.policy_of(topic.as_str()))
     }

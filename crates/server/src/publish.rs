@@ -191,12 +191,12 @@ impl<I: Io> Shard<I> {
             }
             (Ok(_), None, _) => {}
             (Ok(Appended { position, .. }), Some(id), IsBinary::Yes) => {
-                let mut message = Vec::new();
-                let writer = MessageWriter::begin(&mut message);
-                let Position { epoch, sequence } = &position;
-                binary::append_published(id, *sequence, epoch, &mut message);
-                writer.finish(Opcode::Binary, &mut message);
-                self.hub.tell_bytes(session, &message);
+                self.hub.tell_written(session, |out| {
+                    let writer = MessageWriter::begin(out);
+                    let Position { epoch, sequence } = &position;
+                    binary::append_published(id, *sequence, epoch, out);
+                    writer.finish(Opcode::Binary, out);
+                });
             }
             (Ok(Appended { topic, position, level }), Some(_), IsBinary::No) => {
                 self.hub.tell(session, &Event::Published { id, topic, position, level });

@@ -102,6 +102,15 @@ pub(crate) struct Outgoing {
     pub transfers: VecDeque<Transfer>,
 }
 
+impl Outgoing {
+    /// Makes room for `bytes` where nothing waits yet, so that what is written does not grow the buffer step by step.
+    pub(crate) fn reserve_first(&mut self, bytes: usize) {
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve_exact(bytes);
+        }
+    }
+}
+
 /// The rest of a message too large to copy: it is encoded again when there is room.
 #[derive(Debug)]
 pub(crate) struct LargeRest {

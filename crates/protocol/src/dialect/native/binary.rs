@@ -164,11 +164,14 @@ fn append_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
+/// Writes the text in place, behind room for a length of two bytes, which nearly every text has.
 fn append_control(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    let mut text = Vec::new();
-    write(&mut text);
-    out.push(CONTROL);
-    append_bytes(&text, out);
+    const USUAL_LEN: usize = 2;
+    out.extend_from_slice(&[CONTROL, 0, 0]);
+    let start = out.len();
+    write(out);
+    let (len, len_bytes) = varint::encode((out.len() - start) as u64);
+    out.splice(start - USUAL_LEN..start, len.into_iter().take(len_bytes));
 }
 
 /// Appends an event as a control record.

@@ -1,13 +1,26 @@
 //! Unsigned integers of 1 to 8 bytes, 7 bits each, least significant first (LEB128).
 
 const BYTES_MAX: usize = 8;
+/// As many bytes as any `u64` takes; a peer that keeps to the protocol needs 8.
+const ENCODED_BYTES_MAX: usize = 10;
 
-pub(super) fn append(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
+pub(super) fn append(value: u64, out: &mut Vec<u8>) {
+    if value < 0x80 {
+        return out.push(value as u8);
     }
-    out.push(value as u8);
+    let (bytes, len) = encode(value);
+    out.extend_from_slice(&bytes[..len]);
+}
+
+/// The bytes of a varint, and how many of them there are.
+pub(super) fn encode(mut value: u64) -> ([u8; ENCODED_BYTES_MAX], usize) {
+    let (mut bytes, mut len) = ([0; ENCODED_BYTES_MAX], 0);
+    while value >= 0x80 {
+        bytes[len] = value as u8 | 0x80;
+        (value, len) = (value >> 7, len + 1);
+    }
+    bytes[len] = value as u8;
+    (bytes, len + 1)
 }
 
 /// Takes a varint from the front of `bytes`.
@@ -43,6 +56,8 @@ mod tests {
             let mut rest = &out[..];
             assert_eq!((take(&mut rest), rest.len()), (Some(value), 0), "{value}");
         }
+        let (bytes, len) = encode(u64::MAX);
+        assert_eq!((bytes[9], len), (1, 10));
         assert_eq!(take(&mut &[0x80; 9][..]), None);
         assert_eq!(take_bytes(&mut &[3, 1, 2][..]), None);
     }

@@ -103,6 +103,7 @@ fn accept_of(key: &str) -> String {
 
 /// Appends the answer that opens the connection.
 pub fn encode_handshake_response(handshake: &Handshake, out: &mut Vec<u8>) {
+    out.reserve(RESPONSE_BYTES);
     out.extend_from_slice(
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
           sec-websocket-accept: ",
@@ -118,6 +119,9 @@ pub fn encode_handshake_response(handshake: &Handshake, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b"\r\n\r\n");
 }
+
+/// As many bytes as a response has without extensions, rounded up.
+const RESPONSE_BYTES: usize = 192;
 
 /// Appends a client's handshake; `key` is fresh random bytes.
 pub fn encode_handshake_request(
