@@ -25,8 +25,7 @@ pub trait Backbone {
     /// Asks for `draft` to be kept. Answered once: with `Kept`, `Repeated`, `NotKept` or `Unknown`.
     fn append(&mut self, ticket: Ticket, draft: Draft, level: AckLevel, now: Moment);
 
-    /// Wants this topic: answered with `State`, and then with every `Kept` after it, without a seam. What is
-    /// appended through this value is answered in any case.
+    /// Wants this topic: answered with `State`, and then with every `Kept` after it, without a seam. An append through this value is answered in any case.
     fn follow(&mut self, topic: &TopicName);
 
     /// Wants no more of what others publish to `topic`.

@@ -32,7 +32,7 @@ const WORK_MAX: usize = 8;
 /// How far the wall clock jumps: less than idempotency keys are remembered.
 const SKEW_MAX: Duration = Duration::from_secs(60);
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KillOutcome {
     /// Publications acknowledged.

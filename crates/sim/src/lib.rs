@@ -13,7 +13,7 @@
 //! nothing moves any more, and then everybody must have what is true. [`Counts`] says how often each kind of event came about, and
 //! a kind that does not fails the test.
 //!
-//! What no run reaches, and tests of other crates must: a fan-out that takes more than one turn (audit 63: the property tests of
+//! Cases that no run reaches, so that tests of other crates must: a fan-out that takes more than one turn (audit 63: the property tests of
 //! the hub have a budget of 1), the order of followers' answers by which a reader of news got a history (65), topics that come into
 //! the place of others while something is under way to these (61, 71, 76, 79: here there are five, and each is soon known to every
 //! shard for good), who is far behind and is not lapped (64), subscriptions that are joined at two places (70, 77), a made-up

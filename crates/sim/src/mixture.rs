@@ -44,7 +44,7 @@ const SKEW_ON_DISK: Duration = Duration::from_secs(60);
 const SKEW_IN_MEMORY: Duration = Duration::from_secs(100_000);
 /// A key is repeated within this time; it is remembered for longer.
 const REPEATED_WITHIN: Duration = Duration::from_secs(150);
-/// What a run checks at its end needs longer than any request may take.
+/// The checks at the end of a run need longer than any request may take.
 const REQUESTS_END: Duration = Duration::from_secs(4);
 
 /// The seeds that CI runs, and the steps of each.
@@ -52,7 +52,7 @@ pub const CI_SEEDS: u64 = 1_200;
 /// Random events in a run.
 pub const CI_STEPS: usize = 1_500;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MixtureOutcome {
     /// How often each kind of event came about.

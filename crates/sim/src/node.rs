@@ -30,14 +30,14 @@ pub(crate) fn config_of(config: Config, limits: Limits, policy: TopicPolicy) -> 
 /// The clocks of a machine: one that only goes forward, and one that somebody sets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clocks {
-    /// What the monotonic clock shows.
+    /// The time on the monotonic clock.
     pub elapsed: Duration,
-    /// What the wall clock shows beyond that.
+    /// The lead of the wall clock over the monotonic one.
     pub skew: Duration,
 }
 
 impl Clocks {
-    /// What they show.
+    /// The times that they show.
     pub fn now(&self) -> Moment {
         let unix_ms = u64::try_from((self.elapsed + self.skew).as_millis()).unwrap_or(0);
         Moment { elapsed: self.elapsed, unix_ms }
@@ -61,7 +61,7 @@ impl Clocks {
 pub struct NodeDisk {
     /// The disk.
     pub disk: SharedDisk,
-    /// What is held in memory of each topic at the start.
+    /// The number of publications of each topic in memory at the start.
     pub held: usize,
 }
 
@@ -75,7 +75,7 @@ pub struct Node {
     pub mailboxes: Vec<MailSender<ShardMail>>,
     /// Its clocks.
     pub clocks: Clocks,
-    /// What it may use of memory.
+    /// The memory that it may use.
     pub memory: Memory,
     config: Arc<Config>,
     disk: Option<NodeDisk>,

@@ -36,7 +36,7 @@ pub enum Bug {
 pub struct SimPeer {
     /// Its connection's number, while it has one.
     pub link: Option<u32>,
-    /// What it reads.
+    /// The subscriptions of the peer.
     pub selectors: Vec<Selector>,
     /// Its fault.
     pub bug: Bug,
@@ -57,7 +57,7 @@ pub struct SimPeer {
     pub deltas: u64,
     /// Publications that came in pieces.
     pub in_pieces: u64,
-    /// What it has to say: answers to pings.
+    /// Bytes to send: answers to pings.
     pub unsent: Vec<u8>,
     /// Publications taken over all connections.
     pub taken: u64,
@@ -65,7 +65,7 @@ pub struct SimPeer {
     pub gaps: u64,
     /// The same, until somebody looks at them.
     pub told_gaps: Vec<Gap>,
-    /// What was taken, until somebody looks at it.
+    /// Publications that were taken and not looked at yet.
     pub heard: Vec<(TopicName, Sequence, Vec<u8>)>,
     /// Its publications that were acknowledged, until somebody looks at them.
     pub published: Vec<(CommandId, Position)>,
@@ -115,7 +115,7 @@ impl SimPeer {
         bytes
     }
 
-    /// What the subscriptions have to say, with the fault of this peer in it.
+    /// The output of the subscriptions, with the fault of this peer in it.
     fn say_what_is_wanted(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         loop {

@@ -39,7 +39,7 @@ impl Manner {
     }
 }
 
-/// What it was told of one topic.
+/// The events of one topic, as it was told them.
 #[derive(Clone, Debug)]
 struct Track {
     epoch: Epoch,
@@ -82,7 +82,7 @@ impl Track {
 enum Asked {
     Subscribe {
         start: Start,
-        /// What was acknowledged to publishers before it was said.
+        /// Publications that were acknowledged to publishers before.
         heads: BTreeMap<TopicName, Sequence>,
         /// How far its name was acknowledged to be by then.
         acknowledged: BTreeMap<TopicName, Position>,

@@ -10,8 +10,8 @@ use super::{Checked, Fresh, broken, ensure};
 const NAMES: [&str; 2] = ["a", "b"];
 const ROUNDS: usize = 4;
 
-/// A process is killed when it has told of so and so many publications, with others under way. What is kept as safe as memory is gone
-/// then, and nobody takes what follows for its continuation. What is kept safer is there, with its positions and keys, and
+/// A process is killed when it has told of so and so many publications, with others under way. A publication at the level of memory is gone
+/// then, and the numbering that follows is a new epoch. A safer one is there, with its position and key, and
 /// what follows goes on from it.
 pub(super) fn what_was_told_survives_a_kill(fresh: &mut Fresh<'_>) -> Checked {
     (0..=ROUNDS * NAMES.len()).try_for_each(|count| kill_after(count, fresh))
