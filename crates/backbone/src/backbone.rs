@@ -34,7 +34,7 @@ pub trait Backbone {
     /// Asks for `topic`'s publications that are kept beyond memory. Answered with `Read`.
     fn read(&mut self, ticket: Ticket, topic: &TopicName, wanted: ReadWanted);
 
-    /// What this kind can do.
+    /// The abilities of this kind.
     fn abilities(&self) -> Abilities;
 
     /// Hears what its threads have to tell it. Such mail is never lost.
@@ -50,14 +50,14 @@ pub trait Backbone {
     fn poll_event(&mut self) -> Option<BackboneEvent>;
 }
 
-/// What the threads behind a backbone tell it, whichever kind they are of.
+/// A message from a backbone's own threads, for every kind of backbone.
 #[derive(Debug)]
 pub enum BackboneMail {
     /// From the store on disk.
     Store(StoreMail),
 }
 
-/// What a kind of backbone can do beyond what all of them can.
+/// The abilities that only some kinds of backbone have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
     /// A topic's sequences grow by one.
@@ -72,7 +72,7 @@ pub struct Abilities {
     pub level_max: AckLevel,
 }
 
-/// What a backbone tells.
+/// An event of a backbone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BackboneEvent {
     /// A publication was kept. In order for each topic; where one does not follow the one before it, something is gone.

@@ -16,7 +16,7 @@ use crate::{
 
 /// Orders durable publications of the topics that are at home on one shard.
 ///
-/// A number is given when a draft arrives and told once its record is on disk. What was not told does
+/// A number is given when a draft arrives and told once its record is on disk. A number that was not told does
 /// not exist: after a crash its number may be given again, for nobody ever saw it.
 pub struct DiskBackbone<S> {
     store: S,
@@ -32,7 +32,7 @@ pub struct DiskBackbone<S> {
     times: LatestTime,
 }
 
-/// What is known of one topic.
+/// The state of one topic.
 #[derive(Clone, Copy, Debug)]
 struct Numbering {
     number: u64,
@@ -48,7 +48,7 @@ struct Numbering {
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     wanted: ReadWanted,
-    /// What was on disk of the topic by then: of that, what is not in the page is not kept.
+    /// The newest sequence on disk by then: a publication up to it that is not in the page is not kept.
     durable: Sequence,
 }
 
@@ -248,7 +248,7 @@ impl<S: Store> DiskBackbone<S> {
     }
 }
 
-/// What to tell of a publication that was on its way to the disk when a write failed.
+/// The outcome of a publication that was on its way to the disk when a write failed.
 fn unknown_after(fault: &StoreFault) -> Refusal {
     let text = format!(
         "cannot say whether the publication is kept: {fault}; whether it is on disk shows after a restart: publish it \
@@ -257,7 +257,7 @@ fn unknown_after(fault: &StoreFault) -> Refusal {
     Refusal::new(Code::NotKept, text)
 }
 
-/// What to tell of a publication that comes after a write failed.
+/// The outcome of a publication that comes after a write failed.
 fn refusal_after(fault: &StoreFault) -> Refusal {
     let text = format!(
         "cannot keep the publication: {fault}; nothing more is written until a restart: publish it again then"

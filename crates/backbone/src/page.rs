@@ -25,9 +25,9 @@ pub struct ReadWanted {
 /// The end at which a page is whole: it is cut at the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageEnd {
-    /// Who reads on forwards goes on after it.
+    /// A reader that goes forwards continues after it.
     Oldest,
-    /// Who reads on backwards goes on before it.
+    /// A reader that goes backwards continues before it.
     Newest,
 }
 
@@ -44,7 +44,7 @@ impl ReadWanted {
         }
     }
 
-    /// What a page of a history takes, of a topic whose newest sequence is `head`.
+    /// The bounds of a page of a history, for a topic whose newest sequence is `head`.
     pub fn of_history(start: HistoryStart, limit: usize, head: Sequence) -> Self {
         let back = |end: Sequence, count: usize| Self {
             after: end.back(count as u64),
@@ -98,7 +98,7 @@ impl ReadWanted {
         }
     }
 
-    /// What the page comes after: what is between that and its first publication is not kept.
+    /// The sequence before the page: publications between it and the first one of the page are not kept.
     pub fn page_start(&self, page: &[Publication], head: Sequence) -> Sequence {
         let Some(first) = page.first() else {
             return if self.keep == PageEnd::Newest { head } else { self.after };

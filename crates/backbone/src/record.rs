@@ -15,7 +15,7 @@ pub struct Record {
     pub topic: TopicName,
     /// The topic's number in the store.
     pub topic_number: u64,
-    /// What was published; it carries the sequence.
+    /// The publication; it carries the sequence.
     pub publication: Publication,
     /// The key that it counts once under, if any.
     pub idempotency_key: Option<Box<str>>,

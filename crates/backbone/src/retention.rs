@@ -1,4 +1,4 @@
-//! What may stay on disk of each topic: by count, by age, by bytes.
+//! Retention on disk for each topic: by count, by age, by bytes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) struct Front {
     pub unix_ms: u64,
 }
 
-/// What the disk keeps of one topic.
+/// The records of one topic on disk.
 #[derive(Debug)]
 pub(crate) struct Kept {
     retention: Retention,
@@ -87,7 +87,7 @@ impl Kept {
     /// The oldest record, to be removed, if it need not stay. `load` reads records from a sequence on.
     ///
     /// # Errors
-    /// What `load` fails with.
+    /// The error of `load`.
     pub fn pop_unwanted<Error>(
         &mut self,
         now_ms: u64,

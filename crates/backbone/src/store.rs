@@ -1,4 +1,4 @@
-//! What the durable backbone needs of a disk, so that the simulator can be one.
+//! The disk as the durable backbone sees it, so that the simulator can be one.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::{ReadWanted, Record};
 
 /// A log of records that survives the process. One shard's hold on it.
 ///
-/// Records are written in the order in which they are handed over. What became of them arrives later,
+/// Records are written in the order in which they are handed over. Their outcomes arrive later,
 /// in that order, through [`crate::DiskBackbone::handle_written`].
 pub trait Store: Send {
     /// Hands over a record, to be durable soon.
@@ -46,7 +46,7 @@ impl Store for Box<dyn Store> {
     }
 }
 
-/// What became of the oldest records handed over that were not answered yet.
+/// The outcomes of the oldest records handed over that were not answered yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// How many.
@@ -58,7 +58,7 @@ pub struct Written {
 /// Why the store does not write any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFault {
-    /// What failed and why.
+    /// The failure and its reason.
     pub text: String,
 }
 

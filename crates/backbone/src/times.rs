@@ -1,4 +1,4 @@
-//! What publications are labelled with: times that never go back.
+//! The times of publications, which never go back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use crate::cores::pin;
 use crate::findings::histogram;
 
-/// What applications do.
+/// The load that applications make.
 #[derive(Clone, Debug)]
 pub(crate) struct AskingPlan {
     pub address: SocketAddr,
@@ -31,7 +31,7 @@ pub(crate) struct AskingPlan {
     pub cores: Vec<usize>,
 }
 
-/// What applications found.
+/// The findings of the applications.
 pub(crate) struct Asked {
     /// From sending a request until its answer is here, in nanoseconds.
     pub latency: Histogram<u64>,
@@ -84,7 +84,7 @@ struct Applications {
     plan: AskingPlan,
     all: Vec<Application>,
     epoll: OwnedFd,
-    /// Who asks next, and when.
+    /// The next application to ask, and when.
     due: BinaryHeap<Reverse<(Instant, usize)>>,
     is_measuring: Arc<AtomicBool>,
     is_ending: Arc<AtomicBool>,

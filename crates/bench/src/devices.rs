@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use crate::cores::pin;
 use crate::swarm::{PER_ADDRESS, PER_TABLE};
 
-/// What devices are simulated.
+/// The devices to simulate.
 #[derive(Clone, Debug)]
 pub struct DevicePlan {
     /// The server.
@@ -88,7 +88,7 @@ impl DeviceSwarm {
     /// Ends them.
     ///
     /// # Errors
-    /// What went wrong in a thread.
+    /// The fault of a thread.
     pub fn end(self) -> Result<(), String> {
         self.counts.is_ending.store(true, Ordering::Relaxed);
         for thread in self.threads {

@@ -17,7 +17,7 @@ use crate::cores::pin;
 use crate::dialect::tidegate::append_control;
 use crate::dialect::websocket::{append_frame, take_handshake};
 
-/// What clients say before they only listen.
+/// The bytes that clients send before they only listen.
 #[derive(Clone, Debug)]
 pub(crate) struct Greeting {
     /// The request of the handshake, whole.
@@ -43,7 +43,7 @@ impl Greeting {
     }
 }
 
-/// What all clients of a drain have got so far.
+/// The messages that all clients of a drain have received so far.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub bytes: AtomicU64,

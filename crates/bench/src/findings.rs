@@ -1,10 +1,10 @@
-//! What clients found: latencies by phase, and everything that must not happen.
+//! Findings of clients: latencies by phase, and everything that must not happen.
 
 use hdrhistogram::Histogram;
 
 use crate::stamp::Stamp;
 
-/// What some clients found.
+/// The findings of some clients.
 #[derive(Debug)]
 pub(crate) struct Findings {
     /// Nanoseconds from the intended send time to the client, by phase.

@@ -1,6 +1,6 @@
 //! How a run tells how far it is.
 
-/// Who hears how far a run is.
+/// The receiver of a run's progress.
 pub trait Progress: Sync {
     /// Something worth saying once.
     fn note(&self, text: &str);

@@ -17,7 +17,7 @@ use crate::findings::histogram;
 use crate::shared::Shared;
 use crate::stamp::{self, Stamp};
 
-/// What is to be published.
+/// The publications to make.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Plan {
     /// Topics 0 to this.
@@ -47,7 +47,7 @@ impl Pace {
     }
 }
 
-/// What became of it.
+/// The outcome.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub count: u64,

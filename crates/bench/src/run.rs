@@ -11,7 +11,7 @@ use crate::scenario::{self, Reading, Scenario};
 use crate::target::TargetChoice;
 use crate::{progress::Progress, stamp};
 
-/// What a user may change about a scenario. `None` takes the scenario's own.
+/// The values of a scenario that a user may change. `None` keeps the scenario's own.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     /// Share of the reference's clients; automatic if `None`.
@@ -36,7 +36,7 @@ pub struct Options {
     pub commit: &'static str,
 }
 
-/// What a scenario is run with.
+/// The surroundings of a run.
 pub(crate) struct Context<'a> {
     pub scenario: &'a Scenario,
     pub target: &'a TargetChoice,
@@ -51,7 +51,7 @@ pub(crate) struct Context<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// What a run said.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Everything, as JSON.
@@ -63,7 +63,7 @@ pub struct Report {
 /// Runs a scenario.
 ///
 /// # Errors
-/// What kept it from running.
+/// The reason why it could not run.
 pub fn run(
     scenario: &Scenario,
     target: &TargetChoice,

@@ -1,4 +1,4 @@
-//! What the server costs, read from `/proc`.
+//! The resources that the server uses, read from `/proc`.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What all threads of a run share: the clock, the phase, the counts that are watched.
+//! State that all threads of a run share: the clock, the phase, the counts that are watched.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

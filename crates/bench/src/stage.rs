@@ -1,4 +1,4 @@
-//! What the scenarios with a swarm have in common: server, clients, publisher, meters, and the
+//! The common parts of scenarios with a swarm: server, clients, publisher, meters, and the
 //! result with everything that belongs beside it.
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(crate) struct Stage<'a> {
     facts: Map<String, Value>,
 }
 
-/// What the server had used at one moment.
+/// The resources that the server had used at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     at: Instant,

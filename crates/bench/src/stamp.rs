@@ -1,4 +1,4 @@
-//! What is in a payload, so that every message can be checked by every client.
+//! The content of a payload, so that every message can be checked by every client.
 //!
 //! 20 bytes and more: when it should have been sent in nanoseconds (8), topic (4), its number in that
 //! topic (8), then filler that repeats the number's lowest byte. 10 to 19 bytes: microseconds modulo

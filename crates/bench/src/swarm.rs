@@ -30,7 +30,7 @@ pub(crate) const PER_TABLE: usize = 18_500;
 /// Which topics client `n` reads.
 pub(crate) type TopicsOf = Arc<dyn Fn(usize) -> Vec<u32> + Send + Sync>;
 
-/// What a swarm is told while it runs.
+/// An order to a swarm while it runs.
 #[derive(Debug)]
 pub(crate) struct Orders {
     /// Each increment makes all clients drop their connection and open it again.
@@ -43,7 +43,7 @@ pub(crate) struct Orders {
     pub is_reading: AtomicBool,
 }
 
-/// What a swarm is made of.
+/// The parts of a swarm.
 #[derive(Clone)]
 pub(crate) struct SwarmPlan {
     pub clients: usize,
@@ -162,7 +162,7 @@ struct Clients {
 
 /// Connections under way at a time, per thread: below what a listener's queue loses.
 const IN_FLIGHT_MAX: usize = 256;
-/// What is not older than this is no missed message any more.
+/// A message that is not older than this was not missed.
 const NEW_NS: u64 = 100_000_000;
 /// Few to an address: the more ports of one are taken, the longer the kernel searches for a free one.
 pub(crate) const PER_ADDRESS: usize = 250;

@@ -37,7 +37,7 @@ pub(crate) struct Target {
     pub started_in: Duration,
 }
 
-/// What a run needs of its server.
+/// The requirements of a run on its server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Needs {
     pub connections: usize,
@@ -172,7 +172,7 @@ impl Target {
         Some(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
     }
 
-    /// What the server's own hiccup meter says, if it has one.
+    /// The figures of the server's own hiccup meter, if it has one.
     pub(crate) fn hiccups(&self) -> Option<serde_json::Value> {
         if !self.is_tidegate() {
             return None;

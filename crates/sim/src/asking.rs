@@ -22,7 +22,7 @@ const SELECTORS: [&str; 4] = ["r/1", "r/+", "r/#", "r/3/x"];
 pub(crate) const DEVICES: [&str; 2] = ["app/d1", "app/d2"];
 const TIMEOUT_MS_MAX: usize = 3_000;
 
-/// What a request was about.
+/// The content of a request.
 #[derive(Clone, Debug)]
 struct Ask {
     number: u64,
@@ -32,7 +32,7 @@ struct Ask {
     answers: u64,
 }
 
-/// What is true of all requests of a process.
+/// The truth about all requests of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
     next: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Caller {
     asked: BTreeMap<u64, Ask>,
     /// Commands other than requests that are not answered.
     waiting: BTreeSet<u64>,
-    /// What it was asked and has not answered.
+    /// Requests that it received and has not answered.
     open: Vec<Asked>,
     handled: BTreeSet<Selector>,
     pub attached: BTreeSet<Arc<str>>,

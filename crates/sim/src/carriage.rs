@@ -18,7 +18,7 @@ const KEY: [u8; 16] = [7; 16];
 /// Whoever presents it may do everything.
 pub(crate) const TOKEN: &str = "a-token-of-the-simulation";
 
-/// What a client hears.
+/// An event for a client.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// An event.

@@ -24,7 +24,7 @@ pub enum Lie {
     ForgetsTheNewest,
 }
 
-/// What is on the disk, and what is on its way there.
+/// The content of the disk, and the writes on their way there.
 #[derive(Debug, Default)]
 pub struct SimDisk {
     /// Records that survive a crash.
@@ -157,7 +157,7 @@ impl SimDisk {
         self.epoch
     }
 
-    /// A write fails: each shard is told so once, and nothing is written until the next start. What was on its way may
+    /// A write fails: each shard is told so once, and nothing is written until the next start. A write that was on its way may
     /// arrive all the same ([`SimDisk::crash`]).
     pub fn fail(&mut self) {
         self.is_broken = true;
@@ -213,7 +213,7 @@ impl SimDisk {
         }
     }
 
-    /// What a server finds that is started on this disk; memory holds at most `held` of each topic.
+    /// The records that a server finds when it starts on this disk; memory holds at most `held` of each topic.
     pub fn found(&self, held: usize) -> Vec<StoredTopic> {
         let topics = self.names.iter();
         topics

@@ -1,7 +1,7 @@
 //! Runs with everything in them: readers of every manner over every carriage, repeated keys, requests, devices; on some
 //! nodes a disk that fails and processes that die, on the others short memory; and clocks that jump.
 //!
-//! What is not reached here is named in the crate's documentation.
+//! Cases that are not reached here are named in the crate's documentation.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};

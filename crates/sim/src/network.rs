@@ -162,7 +162,7 @@ impl Network {
         self.events.iter_mut().for_each(VecDeque::clear);
     }
 
-    /// The client goes away without a word. What it sent before that comes with the end, in one event.
+    /// The client goes away without a word. Bytes that it sent before arrive with the end, in one event.
     pub fn drop_link(&mut self, number: u32) {
         let link = &mut self.links[number as usize];
         link.is_open = false;

@@ -8,7 +8,7 @@ const IDLE: Duration = Duration::from_millis(500);
 const ROUND: Duration = Duration::from_micros(100);
 /// Rounds in a row in which nothing moves: mail between shards takes one each.
 const QUIET_ROUNDS: u32 = 4;
-/// What waits without a timer, such as a reader that is ahead of its shard, is looked at once a second and
+/// A state that waits without a timer, such as a reader that is ahead of its shard, is looked at once a second and
 /// waits for two seconds at most.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// A node that has not come to rest by then never will.

@@ -1,4 +1,4 @@
-//! What is true of a run: what was sent, and where the server said that it is kept.
+//! The truth about a run: publications that were sent, and the positions that the server gave them.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(crate) struct Truth {
     epochs: BTreeMap<TopicName, u64>,
 }
 
-/// What publication `number` says.
+/// The payload of publication `number`.
 pub(crate) fn payload_of(number: u64) -> Vec<u8> {
     let padding = "x".repeat((number * 37 % 200) as usize);
     format!("{{\"n\":{number},\"k\":{},\"x\":\"{padding}\"}}", colour_of(number)).into()

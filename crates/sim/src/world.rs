@@ -19,7 +19,7 @@ use crate::rest::Rest;
 const TOPICS: [&str; 6] = ["a", "a/b", "a/c", "b/b", "b/c/d", "e"];
 const SELECTORS: [&str; 9] = ["a", "a/b", "b/b", "e", "a/+", "a/#", "+/b", "b/#", "#"];
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Publications sent.

@@ -1,4 +1,4 @@
-//! What followers and readers are told.
+//! The events for followers and readers.
 
 use model::{HistoryStart, Sequence};
 
@@ -35,7 +35,7 @@ fn check_state(state: &State) -> Checked {
     ensure(last == state.head.sequence, "follow", || format!("it ends at {last}: {state:?}"))
 }
 
-/// Who follows is told of everything that others publish there, in one order with its own, and of nothing else.
+/// A follower is told of everything that others publish there, in one order with its own publications, and of nothing else.
 pub(super) fn others_are_told_of_without_a_seam(fresh: &mut Fresh<'_>) -> Checked {
     let mut run = Run::new(fresh);
     if !run.publish_elsewhere("a", "before") {
@@ -95,7 +95,7 @@ pub(super) fn unfollow_ends_what_others_publish(fresh: &mut Fresh<'_>) -> Checke
     run.settle()
 }
 
-/// What is kept is read as it was told: whole, in order, from anywhere; and it is said what it joins on to.
+/// A history is read as it was told: whole, in order, from any place; and the page says which sequence it follows.
 pub(super) fn a_history_is_read_whole(fresh: &mut Fresh<'_>) -> Checked {
     let mut run = Run::new(fresh);
     for number in 0..6 {

@@ -1,4 +1,4 @@
-//! What every backbone promises, as clauses that each implementation's tests have checked.
+//! The promises of every backbone, as clauses that the tests of each implementation check.
 //!
 //! The suite drives any kind of backbone: it asks through the trait, lets the world go on ([`Subject::drive`]), and holds
 //! everything that it is told against what it asked for ([`run::Run`]). A clause adds a course of events: [`order`] what is answered
@@ -61,7 +61,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// What a clause comes to.
+/// The result of a clause.
 type Checked<T = ()> = Result<T, Broken>;
 
 fn broken<T>(promise: &'static str, text: impl Into<String>) -> Checked<T> {

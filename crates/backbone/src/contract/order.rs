@@ -1,4 +1,4 @@
-//! What is answered to appends.
+//! The answers to appends.
 
 use model::{AckLevel, Code, Epoch, Expected, Position, Sequence};
 

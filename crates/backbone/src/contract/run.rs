@@ -11,7 +11,7 @@ use model::{
 use super::{Checked, Fresh, Subject, broken, ensure};
 use crate::{Abilities, BackboneEvent, ReadWanted, Ticket};
 
-/// What became of an append.
+/// The outcome of an append.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
     Kept(Position),
@@ -58,7 +58,7 @@ pub(super) struct Run {
     outcomes: BTreeMap<Ticket, Outcome>,
     states: VecDeque<(TopicName, State)>,
     pages: BTreeMap<Ticket, Page>,
-    /// What others published and this one was told of: topic and text.
+    /// Publications of others that this backbone was told of: topic and text.
     pub heard: Vec<(TopicName, String)>,
     last: BTreeMap<TopicName, Last>,
     /// The newest own append that was answered with `Kept`, by topic.
@@ -108,7 +108,7 @@ impl Run {
         ticket
     }
 
-    /// What became of an append, once it is known.
+    /// The outcome of an append, once it is known.
     pub fn outcome_of(&mut self, ticket: Ticket) -> Checked<Outcome> {
         while !self.outcomes.contains_key(&ticket) {
             self.hear_one("outcome")?;

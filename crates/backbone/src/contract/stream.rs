@@ -53,7 +53,7 @@ struct Partition {
 struct Record {
     topic: TopicName,
     publication: Publication,
-    /// Who published it, if it was one of the backbones.
+    /// The backbone that published it, if it was one of them.
     origin: Option<(Client, Ticket)>,
 }
 

@@ -1,4 +1,4 @@
-//! What a kill and a fault leave.
+//! The state after a kill and after a fault.
 
 use std::collections::BTreeSet;
 
@@ -122,7 +122,7 @@ pub(super) fn a_fault_leaves_one_outcome_each(fresh: &mut Fresh<'_>) -> Checked 
     run.settle()
 }
 
-/// What was refused is never there; what nobody knew of is there once or not at all, and its key tells which.
+/// A refused publication is never there; one with an unknown outcome is there once or not at all, and its key tells which.
 pub(super) fn what_is_not_kept_never_shows(fresh: &mut Fresh<'_>) -> Checked {
     // Where a fault strikes may depend on chance: it has several.
     (0..8).try_for_each(|_| fail_once(fresh))

@@ -17,14 +17,14 @@ use super::{journal, keys, tables};
 use crate::Retention;
 use crate::record;
 
-/// What a store holds, as far as it was found whole.
+/// The intact part of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Topics.
     pub topics: usize,
     /// Records that are whole.
     pub records: u64,
-    /// What is damaged: a line each.
+    /// The damage that was found: a line each.
     pub damage: Vec<String>,
 }
 

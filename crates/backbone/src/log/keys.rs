@@ -29,7 +29,7 @@ pub(super) fn place_of(unix_ms: u64, topic_number: u64, sequence: Sequence) -> [
     place
 }
 
-/// What stands there.
+/// The value kept under a key.
 pub(super) fn value_of(place: &[u8], key: &str) -> Vec<u8> {
     let mut value = Vec::with_capacity(key.len() + CRC);
     value.extend_from_slice(key.as_bytes());

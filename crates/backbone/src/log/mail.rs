@@ -1,4 +1,4 @@
-//! What the threads of the log tell the shards, and how.
+//! The messages from the threads of the log to the shards.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,10 +6,10 @@ use model::{Epoch, Publication};
 
 use crate::{StoreFault, Written};
 
-/// What a shard hears from the store.
+/// A message from the store to a shard.
 #[derive(Debug)]
 pub enum StoreMail {
-    /// What became of records, for [`crate::DiskBackbone::handle_written`].
+    /// The outcomes of records, for [`crate::DiskBackbone::handle_written`].
     Written(Written),
     /// Records that were asked for.
     Read {

@@ -17,7 +17,7 @@ const LEN: usize = 20;
 /// The open file.
 pub(super) struct Mark(File);
 
-/// What stands in it.
+/// The content of the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Marked {
     pub written: u64,
@@ -32,7 +32,7 @@ impl Mark {
         options.open(folder.join("MARK")).map(Self)
     }
 
-    /// What stands in it; `None` if that is damaged.
+    /// The content of the mark; `None` if it is damaged.
     pub fn read(&self) -> io::Result<Option<Marked>> {
         let mut bytes = [0; LEN];
         let len = usize::try_from(self.0.metadata()?.len()).map_or(LEN, |len| len.min(LEN));

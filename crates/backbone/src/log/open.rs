@@ -19,7 +19,7 @@ use crate::retention::{Kept, RetentionOf};
 /// Why a store cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenError {
-    /// What failed, why, and how to put it right.
+    /// The failure, its reason, and the remedy.
     pub text: String,
 }
 
@@ -43,7 +43,7 @@ pub struct Opened {
     pub topics: Vec<StoredTopic>,
     /// Records that are whole.
     pub records: u64,
-    /// What is damaged, and what was done about it: a line each.
+    /// The damage that was found and how it was handled: a line each.
     pub damage: Vec<String>,
     /// Why the epoch is a new one although nothing is damaged.
     pub moved: Option<String>,
@@ -55,7 +55,7 @@ pub(super) const FORMAT: u64 = 2;
 /// The first one whose keys have a keyspace of their own.
 const FORMAT_OF_KEYS: u64 = 2;
 
-/// What the log is made of, in the order in which it was made.
+/// The parts of the log, in the order in which they were made.
 pub(super) const KEYSPACES: [&str; 4] = ["records", "topics", "meta", "keys"];
 
 /// How much of each topic memory is to hold: publications, payload bytes.
@@ -72,7 +72,7 @@ pub(super) struct Files {
     /// Records ever written.
     pub written: u64,
     pub next_topic: u64,
-    /// What is there of each topic, by its number.
+    /// The records that each topic has, by the topic's number.
     pub kept: HashMap<u64, Kept, RandomState>,
     pub retention: RetentionOf,
     /// The epoch that begins if it turns out while the server runs that an older copy was put back.
@@ -106,7 +106,7 @@ pub(super) fn open(
     Ok(Opened { epoch, topics, records, damage, moved, files })
 }
 
-/// What the store takes of the memory itself.
+/// The memory that the store itself uses.
 #[derive(Clone, Copy)]
 pub(super) struct Share {
     /// For blocks that were read.
@@ -117,7 +117,7 @@ pub(super) struct Share {
 
 /// The store's share of a budget of `bytes`; 0 is without bound.
 pub(super) fn share_of(bytes: usize) -> Share {
-    /// What is good where memory is no matter.
+    /// The sizes that suit a machine with plenty of memory.
     const MEMTABLE_BYTES: u64 = 64 << 20;
     const CACHE_BYTES: u64 = 32 << 20;
     const LEAST_BYTES: u64 = 1 << 20;
@@ -132,7 +132,7 @@ pub(super) fn share_of(bytes: usize) -> Share {
 
 const HOW: &str = "check that the directory exists, may be written, and has room";
 
-/// What went wrong in the files under the log.
+/// The fault in the files under the log.
 pub(super) fn failed(path: &Path, error: fjall::Error) -> OpenError {
     match error {
         fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io))
@@ -156,7 +156,7 @@ pub(super) fn damaged(path: &Path, why: impl fmt::Display) -> OpenError {
     cannot(path, format!("its files are damaged ({why})"), &how)
 }
 
-/// What the mark says; `None` if it is damaged.
+/// The content of the mark; `None` if it is damaged.
 ///
 /// # Errors
 /// It cannot be read, or is of a newer program's store.
@@ -320,13 +320,13 @@ fn begins(new: Option<&Epoch>) -> String {
     }
 }
 
-/// What a store became when it was opened.
+/// The result of opening a store.
 struct Settled {
     epoch: Epoch,
     moved: Option<String>,
 }
 
-/// What stands before a topic's number where its name stands a second time, in another keyspace: a damaged
+/// The prefix of a topic's number where its name is kept a second time, in another keyspace: a damaged
 /// place costs one record, not a topic.
 pub(super) const SPARE: &[u8] = b"topic";
 

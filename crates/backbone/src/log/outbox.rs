@@ -1,4 +1,4 @@
-//! What the store's threads have to tell shards: no shard that takes nothing stops the others.
+//! Messages from the store's threads to the shards: a shard that takes nothing does not stop the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

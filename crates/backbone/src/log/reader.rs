@@ -194,7 +194,7 @@ impl Pages {
     }
 }
 
-/// What a page takes up: payloads, and about as much as each publication's own.
+/// The bytes of a page: payloads, and roughly the overhead of each publication.
 fn bytes_of(page: &[Publication]) -> usize {
     const OF_EACH: usize = 64;
     page.iter().map(|publication| publication.payload().len() + OF_EACH).sum()

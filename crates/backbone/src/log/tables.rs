@@ -1,6 +1,6 @@
 //! Tables of the log, read block by block: neither their index nor the list of them is needed.
 //!
-//! Each block has checksums of its head and of its bytes. What is damaged costs its block.
+//! Each block has checksums of its head and of its bytes. Damage costs the block that it hits.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

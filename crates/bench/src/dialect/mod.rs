@@ -1,4 +1,4 @@
-//! What servers say on the wire, as far as the load needs it: one adapter for each kind of server.
+//! The wire protocols of servers, as far as the load needs them: one adapter for each kind of server.
 //!
 //! The driver is the same for all of them: the same topics, payloads, clock and checks.
 
@@ -10,7 +10,7 @@ pub(crate) mod websocket;
 
 use std::sync::Arc;
 
-/// What is heard from a server.
+/// A message from a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Input<'a> {
     /// The subscription stands.
@@ -54,13 +54,13 @@ pub(crate) trait Dialect: Send + Sync {
     fn publishes_beside(&self) -> bool {
         false
     }
-    /// What a reader says first.
+    /// The first bytes of a reader.
     fn open_reader(&self, wanted: ReaderSpec<'_>, out: &mut Vec<u8>);
-    /// What a reader says once the upgrade stands. Answers whether the server will confirm.
+    /// The bytes of a reader after the upgrade. Answers whether the server will confirm.
     fn subscribe(&self, wanted: ReaderSpec<'_>, out: &mut Vec<u8>) -> bool;
-    /// What a publisher says first, and after the upgrade.
+    /// The first bytes of a publisher, and those after the upgrade.
     fn open_publisher(&self, out: &mut Vec<u8>);
-    /// What a publisher says once the upgrade stands.
+    /// The bytes of a publisher after the upgrade.
     fn start_publisher(&self, out: &mut Vec<u8>) {
         let _ = out;
     }

@@ -30,7 +30,7 @@ pub fn html(report: &Value) -> String {
     )
 }
 
-/// What was found, whether it counts, and how to do it again.
+/// The findings, their validity, and the command that repeats the run.
 fn head(report: &Value) -> String {
     let (class, verdict) = match report["result"]["is_valid"] == true {
         true => ("good", "valid".to_owned()),

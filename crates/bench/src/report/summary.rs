@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{grouped, rounded, text};
 
-/// What a run found, in one sentence: "1,200 msg/s to 120 clients, p99 4.4 ms, nothing lost".
+/// The findings of a run in one sentence: "1,200 msg/s to 120 clients, p99 4.4 ms, nothing lost".
 pub(crate) fn sentence(report: &Value) -> String {
     let result = &report["result"];
     let kinds = [stream, idle, round_trips, durable, devices, reductions, large, bare_sends];
@@ -12,7 +12,7 @@ pub(crate) fn sentence(report: &Value) -> String {
     found.unwrap_or_else(|| text(&report["what"]))
 }
 
-/// What the server costs beside bare sends of the same bytes, where both were measured.
+/// The cost of the server beside bare sends of the same bytes, where both were measured.
 pub(crate) fn verdict(report: &Value) -> Option<String> {
     /// Up to here the kernel's send is most of the cost.
     const NEAR: f64 = 1.5;
@@ -64,7 +64,7 @@ fn count(number: &Value) -> String {
     grouped(number.as_i64().unwrap_or(0))
 }
 
-/// What went wrong, counted, or that nothing did.
+/// The faults, counted, or a statement that there were none.
 fn faults(checks: &Value) -> String {
     let names = [
         ("missing", "lost"),

@@ -5,9 +5,9 @@ use crate::publisher::Pace;
 /// A named scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// What it is called.
+    /// The name of the scenario.
     pub name: &'static str,
-    /// What it measures, in a line.
+    /// The measured quantity, in a line.
     pub what: &'static str,
     /// How it goes.
     pub kind: Kind,
@@ -77,7 +77,7 @@ pub(crate) struct Size {
     pub seconds: u64,
 }
 
-/// Who reads what.
+/// The topics that each client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     OneOfAll,

@@ -136,7 +136,7 @@ fn bytes_in(folder: &Path) -> u64 {
     bytes.sum()
 }
 
-/// What the disk does without any server: records a second, and how long a sync takes.
+/// The speed of the disk without a server: records per second, and the duration of a sync.
 fn floor(folder: &Path, context: &Context<'_>) -> Result<Value, String> {
     const LENGTH: Duration = Duration::from_secs(2);
     let failed = |error: std::io::Error| format!("cannot measure the disk: {error}");
@@ -162,7 +162,7 @@ fn floor(folder: &Path, context: &Context<'_>) -> Result<Value, String> {
     Ok(result.into())
 }
 
-/// What became of publications.
+/// The outcomes of publications.
 struct Outcome {
     acknowledged: u64,
     refused: u64,
@@ -198,7 +198,7 @@ struct Hearer {
 /// The side of a connection that publishes.
 struct Publisher {
     stream: TcpStream,
-    /// What came with the handshake's answer.
+    /// The bytes that came with the handshake's answer.
     heard: Vec<u8>,
     frames: Vec<u8>,
     payload: Vec<u8>,

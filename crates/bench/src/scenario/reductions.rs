@@ -161,7 +161,7 @@ fn await_equality(
     }
 }
 
-/// What a client says.
+/// The command that a client sends.
 fn commands(selector: &str, way: &Way) -> Vec<String> {
     let SubscribeOptions { conflation, interval, delta, filter, .. } = &way.options;
     let mut hello = json!({ "type": "hello", "batch": true });
@@ -226,7 +226,7 @@ impl Reader {
         Ok(Self { is_ending, values, thread })
     }
 
-    /// What it has so far.
+    /// The values that it has so far.
     fn values(&self) -> Values {
         self.values.lock().expect("no holder panics").clone()
     }

@@ -21,7 +21,7 @@ impl Namespace {
     /// every thread and process that it starts.
     ///
     /// # Errors
-    /// What is missing: root, the `ip` command, or the TUN driver.
+    /// The missing part: root, the `ip` command, or the TUN driver.
     pub(crate) fn enter(connections: usize, server_cores: &[usize]) -> Result<Self, String> {
         let outside = File::open("/proc/thread-self/ns/net")
             .map_err(|error| format!("cannot find this thread's network: {error}"))?;

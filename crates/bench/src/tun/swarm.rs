@@ -19,7 +19,7 @@ use crate::findings::Findings;
 use crate::shared::Shared;
 use crate::stamp;
 
-/// What the clients are to do.
+/// The task of the clients.
 pub(crate) struct TunPlan {
     pub clients: usize,
     pub server_port: u16,
