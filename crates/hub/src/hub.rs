@@ -372,7 +372,7 @@ impl<E: Encoder> Hub<E> {
             return Sequence::START;
         };
         match (history.first_since(unix_ms), history.newest()) {
-            (Some(first), _) => first.sequence().back(1),
+            (Some(first), _) => first.previous(),
             (None, Some(newest)) => newest.sequence(),
             (None, None) => Sequence::START,
         }

@@ -15,6 +15,7 @@ mod hashing;
 mod history;
 mod limits;
 mod moment;
+mod partition;
 pub mod planted;
 mod policy;
 mod position;
@@ -40,6 +41,7 @@ pub use hashing::{HashMap, HashSet, RandomState, SeededHashing};
 pub use history::{HistoryPage, HistoryQuery, HistoryStart};
 pub use limits::Limits;
 pub use moment::Moment;
+pub use partition::{PARTITIONS, partition_of};
 pub use policy::{AckLevel, BackboneIndex, Conflation, Lagged, PolicyRule, Rates, TopicPolicy};
 pub use position::{Epoch, Position, Sequence};
 pub use publication::{

@@ -1,6 +1,7 @@
 //! Publications and drafts: one allocation for header and payload, shared by all that keep it.
 
 use std::fmt;
+use std::time::Duration;
 
 use triomphe::{Arc, ThinArc};
 
@@ -221,6 +222,14 @@ impl Publication {
         Self(shared)
     }
 
+    /// The same, as if `previous` were before it: a copy.
+    #[must_use]
+    pub fn moved_after(&self, previous: Sequence) -> Self {
+        let payload = Payload::new(self.kind(), self.payload());
+        let now = Moment { elapsed: Duration::ZERO, unix_ms: self.unix_ms() };
+        Self::after(previous, payload, self.sequence(), now)
+    }
+
     /// Its place in its topic.
     pub fn sequence(&self) -> Sequence {
         self.0.header.header.sequence
@@ -311,8 +320,6 @@ pub fn check_key(key: Option<&str>, limits: &Limits) -> Result<Option<Box<str>>,
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -182,8 +182,12 @@ impl<I: Io> Shard<I> {
             policies: config.policies.clone(),
             default_policy: TopicPolicy::default(),
         };
-        let in_memory =
-            MemoryBackbone::new(epoch.clone(), &config.limits).with_times(times.clone());
+        let in_memory = MemoryBackbone::new(epoch.clone(), &config.limits);
+        let in_memory = match config.sequence_holes {
+            true => in_memory.with_holes(),
+            false => in_memory,
+        };
+        let in_memory = in_memory.with_times(times.clone());
         let mut backbones = Backbones::new(in_memory, epoch.clone());
         let of_store = disk.as_ref().map(|disk| disk.epoch.clone());
         let epochs: Vec<Epoch> = [epoch.clone()].into_iter().chain(of_store).collect();

@@ -16,7 +16,6 @@ use crate::sessions::replay::InOrder;
 use crate::sessions::replay_queue::{Announce, ReplayGap, ReplayTopic, Todo};
 use crate::sessions::session::Membership;
 use crate::tables::index::{AudienceIndex, SessionIndex, TopicIndex};
-use crate::topics::history::History;
 use crate::topics::name_walk::Walk;
 use crate::topics::topic::Topic;
 
@@ -218,13 +217,12 @@ impl<E: Encoder> Hub<E> {
 
     /// Everything after this is kept of a topic, as far as this shard heard.
     pub(crate) fn kept_after(&self, topic: &Topic) -> Sequence {
-        let oldest = topic.history.as_deref().and_then(History::oldest);
-        let in_memory_after = oldest.map_or(topic.head, |oldest| oldest.sequence().back(1));
+        let in_memory_after = topic.in_memory_after();
         let policy = self.policy(topic.policy);
         match policy.reaches_beyond_memory() {
             false => in_memory_after,
             // What the store lacks of these, if it is damaged, is told as a gap when it is read.
-            true => in_memory_after.min(topic.head.back(policy.history_count as u64)),
+            true => in_memory_after.min(topic.before_newest(policy.history_count as u64)),
         }
     }
 
@@ -247,7 +245,7 @@ impl<E: Encoder> Hub<E> {
         let policy = self.policy(topic.policy);
         let kept_after = self.kept_after(topic);
         let newest_first = match policy.retain {
-            true => topic.head.back(1).max(kept_after),
+            true => topic.before_newest(1).max(kept_after),
             false => topic.head,
         };
         let (mut gap, mut recovered) = (None, None);
@@ -279,7 +277,7 @@ impl<E: Encoder> Hub<E> {
             (None, Start::Snapshot) => newest_first,
             (None, Start::Now) => topic.head,
             (None, Start::All) => Sequence::START,
-            (None, Start::Last(count)) => topic.head.back(*count).max(kept_after),
+            (None, Start::Last(count)) => topic.before_newest(*count).max(kept_after),
             (None, Start::Since(unix_ms)) => {
                 let (after, lacks) = self.place_of_time(index, *unix_ms, kept_after);
                 gap = lacks.map(|reason| ReplayGap { from: None, reason });
@@ -359,7 +357,7 @@ impl<E: Encoder> Hub<E> {
     ) -> Result<Sequence, GapReason> {
         let Some(history) = topic.history.as_deref() else { return Ok(kept_after) };
         let Some(first) = history.first_since(unix_ms) else { return Ok(topic.head) };
-        let after = first.sequence().back(1);
+        let after = first.previous();
         let is_oldest = history.oldest().is_some_and(|it| it.sequence() == first.sequence());
         let policy = self.policy(topic.policy);
         match policy.reaches_beyond_memory() {

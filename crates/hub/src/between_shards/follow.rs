@@ -322,10 +322,10 @@ impl<E: Encoder> Hub<E> {
         publication: Publication,
         now: Moment,
     ) {
-        let (before, sequence) = (self.topics.at(index).newest_known(), publication.sequence());
+        let before = self.topics.at(index).newest_known();
         self.reveal_to_patterns(index);
-        if sequence > before.next() {
-            self.take_gap(index, sequence.back(1), now);
+        if !publication.follows(before) {
+            self.take_gap(index, publication.previous(), now);
         }
         if let Some(publication) = self.withhold(index, publication, now) {
             let entity = self.entity_of(index, &publication);

@@ -30,7 +30,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Hears of a topic at home here that a store held when it was opened: where it stands, and the
-    /// newest publications, oldest first, without holes.
+    /// newest publications, oldest first, each following the one before it.
     pub fn handle_stored(
         &mut self,
         name: &TopicName,
@@ -58,17 +58,29 @@ impl<E: Encoder> Hub<E> {
     ) -> PolicyIndex {
         let index = self.find_or_make_topic(name);
         let policy = self.topics.at(index).policy;
-        let before = position.sequence.back(1);
-        if !self.topics.at(index).is_live {
+        let publication = self.with_known_previous(index, publication);
+        let (before, is_known) = (publication.previous(), self.topics.at(index).is_live);
+        if !is_known {
             self.take_home(index, position, before);
         }
         self.take_epoch(index, &position.epoch, before);
-        if before == Sequence::START {
+        if !is_known || before == Sequence::START {
             self.tell_interested(index);
         }
         self.tell_followers(index, &publication);
         self.take_publication(index, publication, now);
         policy
+    }
+
+    /// Where nobody knows what was before a publication, and something was: it is taken to be right before it. Readers are told a
+    /// gap up to there, and from then on no reader takes it for the topic's first.
+    fn with_known_previous(&self, index: TopicIndex, publication: Publication) -> Publication {
+        let is_unknown = publication.previous() == Sequence::START
+            && self.topics.at(index).newest_known() > Sequence::START;
+        match is_unknown {
+            true => publication.moved_after(publication.sequence().back(1)),
+            false => publication,
+        }
     }
 
     /// Makes a topic live at its home: it gets its number, and askers get its state.
@@ -277,7 +289,7 @@ impl<E: Encoder> Hub<E> {
         if let Some(follower) = follower.filter(|follower| !follower.is_lapped) {
             follower.is_lapped = true;
             self.counters.lapped_followers += 1;
-            self.followers.lap(shard, topic, publication.sequence().back(1));
+            self.followers.lap(shard, topic, publication.previous());
         }
     }
 
@@ -300,7 +312,7 @@ impl<E: Encoder> Hub<E> {
         let history = topic.history.iter().flat_map(|history| history.after(after));
         let withheld = topic.withheld().filter(|it| it.sequence() > after);
         let mut known: VecDeque<&Publication> = history.chain(withheld).collect();
-        let kept_after = known.front().map_or(topic.head, |oldest| oldest.sequence().back(1));
+        let kept_after = known.front().map_or(topic.head, |oldest| oldest.previous());
         if kept_after > after {
             let recent = self.recent_between(index, after, kept_after).publications;
             recent.into_iter().rev().for_each(|publication| known.push_front(publication));

@@ -207,7 +207,7 @@ impl<E: Encoder> Hub<E> {
             if known.insert(delivery.topic) {
                 let newest = topic.history.as_deref().and_then(History::newest);
                 bytes += newest.filter(|newest| newest.sequence() == topic.head)?.payload().len();
-                let after = publication.sequence().back(1);
+                let after = publication.previous();
                 let wanted = ReplayTopic::going_on(delivery.topic, after, topic.epoch);
                 waiting.push((lag.priority, wanted));
             }
@@ -255,7 +255,7 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         let newest_before = match topic.history.as_deref().and_then(History::newest) {
-            Some(newest) => newest.sequence().back(1),
+            Some(newest) => newest.previous(),
             None => topic.head,
         };
         let policy = self.policy(topic.policy);
@@ -266,7 +266,7 @@ impl<E: Encoder> Hub<E> {
         let (after, gap) = match place {
             Place::After(after) | Place::Lost(after) if skips => {
                 let newest_before = newest_before.max(after);
-                self.counters.conflated += newest_before.get() - after.get();
+                self.counters.conflated += topic.count_between(after, newest_before);
                 (newest_before, None)
             }
             _ if mode == Conflation::Unsubscribe => {

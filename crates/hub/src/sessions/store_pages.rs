@@ -7,7 +7,6 @@ use crate::hub::Hub;
 use crate::sending::encoder::Encoder;
 use crate::sessions::fetched::{PageTicket, PageWanted};
 use crate::tables::index::SessionIndex;
-use crate::topics::history::History;
 use crate::topics::topic::Topic;
 
 impl<E: Encoder> Hub<E> {
@@ -21,8 +20,7 @@ impl<E: Encoder> Hub<E> {
         if !self.is_on_disk(topic) || is_planted(Fault::DiskIsNotAsked) {
             return false;
         }
-        let oldest = topic.history.as_deref().and_then(History::oldest);
-        oldest.map_or(topic.head, |oldest| oldest.sequence().back(1)) > after
+        topic.in_memory_after() > after
     }
 
     /// Asks for the page that a session needs to read on, unless it was asked for already.

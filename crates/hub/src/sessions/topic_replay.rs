@@ -83,8 +83,8 @@ impl<E: Encoder> Hub<E> {
             builder.record(Record::Event(&gap), CatchUpStep::Renewed { entry });
         }
         if let Some(newest) = self.newest_only(afresh, after) {
-            let before = newest.sequence().back(1);
-            builder.skipped(before.get() - after.get(), step(before));
+            let before = newest.previous();
+            builder.skipped(topic.count_between(after, before), step(before));
             after = before;
         }
         if self.is_beyond_memory(topic, after) {
@@ -93,8 +93,7 @@ impl<E: Encoder> Hub<E> {
             };
             after = read;
         }
-        let oldest = topic.history.as_deref().and_then(History::oldest);
-        let kept_after = oldest.map_or(topic.head, |oldest| oldest.sequence().back(1));
+        let kept_after = topic.in_memory_after();
         if kept_after > after {
             if !self.pass_over(afresh, after, kept_after, builder) {
                 return false;
@@ -128,7 +127,7 @@ impl<E: Encoder> Hub<E> {
     fn newest_only<'a>(&self, afresh: &Afresh<'a>, after: Sequence) -> Option<&'a Publication> {
         let &Afresh { session, topic, wanted, .. } = afresh;
         let newest = topic.history.as_deref().and_then(History::newest)?;
-        let is_ahead = wanted.conflates_after <= after && after.next() < newest.sequence();
+        let is_ahead = wanted.conflates_after <= after && after < newest.previous();
         let is_newest = newest.sequence() == topic.head;
         let reader = session.audience_reading(topic).filter(|_| is_ahead && is_newest)?;
         self.skips_afresh(session, reader, wanted.topic).then_some(newest)
@@ -151,7 +150,7 @@ impl<E: Encoder> Hub<E> {
             if budget.is_used_up(builder) {
                 return None;
             }
-            let before = publication.sequence().back(1);
+            let before = publication.previous();
             if before > after && !self.is_beyond_memory(topic, before) {
                 // The store dropped what memory still has.
                 return Some(after);
@@ -188,7 +187,7 @@ impl<E: Encoder> Hub<E> {
             if budget.is_full(builder) {
                 return false;
             }
-            self.tell_gap(afresh, after, publication.sequence().back(1), builder);
+            self.tell_gap(afresh, after, publication.previous(), builder);
             after = publication.sequence();
             self.replay_publication(afresh, publication, step(after), builder);
         }
@@ -209,7 +208,7 @@ impl<E: Encoder> Hub<E> {
         builder: &mut Builder<'_, E, CatchUpStep>,
     ) {
         let &Afresh { topic, entry, wanted, .. } = afresh;
-        if after == through || is_planted(Fault::UntoldGap) {
+        if after >= through || is_planted(Fault::UntoldGap) {
             return;
         }
         let step = CatchUpStep::Replay { entry, after: through, is_finished: false };

@@ -108,6 +108,23 @@ impl History {
         self.kept.front().map(|kept| &kept.publication)
     }
 
+    /// Everything after this is kept, if something is.
+    pub(crate) fn kept_after(&self) -> Option<Sequence> {
+        self.oldest().map(Publication::previous)
+    }
+
+    /// After what the newest `count` come, if so many are kept. There is one at least.
+    pub(crate) fn before_newest(&self, count: usize) -> Option<Sequence> {
+        let first = self.kept.len().checked_sub(count)?;
+        self.kept.get(first).map(|kept| kept.publication.previous())
+    }
+
+    /// How many of the kept publications come after one sequence, through another.
+    pub(crate) fn count_between(&self, after: Sequence, through: Sequence) -> u64 {
+        let end = |at| self.kept.partition_point(|kept| kept.publication.sequence() <= at) as u64;
+        end(through).saturating_sub(end(after))
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -148,7 +165,7 @@ impl History {
         let from = self.kept.partition_point(|kept| kept.delivery <= delivery);
         match self.kept.get(from) {
             Some(first_missed) => {
-                let before = first_missed.publication.sequence().back(1);
+                let before = first_missed.publication.previous();
                 let is_whole = from > 0 || self.dropped_through <= delivery;
                 if is_whole { Place::After(before) } else { Place::Lost(before) }
             }

@@ -82,7 +82,7 @@ impl<E: Encoder> Hub<E> {
             if lacking <= after || publication.sequence() != lacking {
                 break;
             }
-            lacking = lacking.back(1);
+            lacking = publication.previous();
         }
         lacking <= after
     }
@@ -100,7 +100,7 @@ impl<E: Encoder> Hub<E> {
                 break;
             }
             if publication.sequence() == after {
-                after = after.back(1);
+                after = publication.previous();
             }
         }
         after
@@ -136,7 +136,7 @@ impl<E: Encoder> Hub<E> {
             if publication.unix_ms() < unix_ms {
                 return (publication.sequence(), None);
             }
-            after = publication.sequence().back(1);
+            after = publication.previous();
         }
         (after, (after > Sequence::START).then_some(reason))
     }

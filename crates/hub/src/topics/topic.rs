@@ -157,6 +157,28 @@ impl Topic {
         }
     }
 
+    /// Everything after this is in the history.
+    pub(crate) fn in_memory_after(&self) -> Sequence {
+        self.history.as_deref().and_then(History::kept_after).unwrap_or(self.head)
+    }
+
+    /// After what the newest `count` publications come. Where memory holds fewer, the others are taken to be dense: so it is where
+    /// this node numbers, and elsewhere the place is among them.
+    pub(crate) fn before_newest(&self, count: u64) -> Sequence {
+        let Ok(wanted @ 1..) = usize::try_from(count) else { return self.head.back(count) };
+        let history = self.history.as_deref();
+        let held = history.map_or(0, History::len) as u64;
+        let in_memory = history.and_then(|history| history.before_newest(wanted));
+        in_memory.unwrap_or_else(|| self.in_memory_after().back(count - held))
+    }
+
+    /// How many publications come after one sequence, through another; of those that memory does not hold, at most.
+    pub(crate) fn count_between(&self, after: Sequence, through: Sequence) -> u64 {
+        let history = self.history.as_deref();
+        let held = history.map_or(0, |history| history.count_between(after, through));
+        held + self.in_memory_after().min(through).count_after(after)
+    }
+
     /// Whether anything was ever published to it, so that patterns select it.
     pub(crate) fn is_revealed(&self) -> bool {
         self.head > Sequence::START

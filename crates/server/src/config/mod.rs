@@ -78,6 +78,8 @@ pub struct Config {
     pub echo: bool,
     /// Whether hiccups are metered, for `/diagnostics/hiccups`.
     pub hiccups: bool,
+    /// Whether the sequences of topics in memory have holes, as in a broker's stream, for tests.
+    pub sequence_holes: bool,
     /// Whether sessions are sent events and members that no client knows, for tests of clients.
     pub unknown_events: bool,
     /// What sessions are offered, for tests of clients: all there is unless it says otherwise.
@@ -162,6 +164,7 @@ impl Default for Config {
             log_level: "info".into(),
             echo: false,
             hiccups: false,
+            sequence_holes: false,
             unknown_events: false,
             features: Features::ALL,
             fault: None,

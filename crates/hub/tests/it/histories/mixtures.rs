@@ -12,7 +12,7 @@ use tidegate_hub::EncodingIndex;
 
 use super::choices::Choices;
 use super::names_of_first_shard;
-use crate::node::{BATCHED, FIRST_EPOCH, FRAGMENTED, Gaps, Node};
+use crate::node::{BATCHED, FIRST_EPOCH, FRAGMENTED, Gaps, Node, Numbering};
 
 /// The fourth selects the first two topics.
 const TOPICS: [&str; 3] = ["a", "a/b", "b"];
@@ -258,7 +258,12 @@ fn names(mixture: &Mixture, node: &Node) -> Names {
     Names { topics, selectors }
 }
 
+/// Runs a mixture with dense sequences, and with holes in them.
 pub fn run(mixture: &Mixture) {
+    Numbering::BOTH.into_iter().for_each(|it| run_numbered(mixture, it));
+}
+
+fn run_numbered(mixture: &Mixture, numbering: Numbering) {
     let limits = Limits {
         attached_per_turn: 1,
         recent_deliveries_max: mixture.recent_deliveries_max,
@@ -270,7 +275,7 @@ pub fn run(mixture: &Mixture) {
     };
     let everything = Selector::parse("#", &limits).expect("valid");
     let rules = vec![PolicyRule { selector: everything, policy: mixture.policy.clone() }];
-    let mut node = Node::new(mixture.shards, limits, rules, 10_000);
+    let mut node = Node::new(mixture.shards, limits, rules, 10_000).with_numbering(numbering);
     let names = names(mixture, &node);
     node.gaps = match mixture.policy.lagged {
         Lagged::Snapshot => Gaps::Snapshot,
@@ -462,7 +467,7 @@ impl Check<'_> {
             assert!(sequence > before, "{}", context());
             let is_renewed = node.epoch_of(topic, sequence) != FIRST_EPOCH;
             assert!(!is_renewed || renewed.contains(topic), "an untold epoch: {}", context());
-            for skipped in before + 1..sequence {
+            for (skipped, _) in node.published_in(topic, before + 1..sequence) {
                 assert!(
                     self.may_be_left_out(topic, skipped),
                     "{skipped} is missing: {}",
@@ -498,8 +503,8 @@ impl Check<'_> {
         };
         self.expecting.ever.iter().any(|options| {
             let skips = self.conflation(options) != Conflation::Off || by_throttle;
-            let mut newer = (sequence + 1..).map_while(|at| self.node.text(topic, at));
-            !accepts(options, text) || skips && newer.any(|newer| replaces(options, newer))
+            let mut newer = self.node.published_in(topic, sequence + 1..);
+            !accepts(options, text) || skips && newer.any(|(_, newer)| replaces(options, newer))
         })
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use model::{AckLevel, Limits, PolicyRule, Selector, Start, TopicPolicy};
 
 use super::choices::Choices;
-use crate::node::{FIRST_EPOCH, Node, SINGLE};
+use crate::node::{FIRST_EPOCH, Node, Numbering, SINGLE};
 
 /// `held/` has an interval, `late/` is told long after its time.
 const TOPICS: [&str; 6] = ["a", "b", "b/c", "held/x", "late/y", "z"];
@@ -96,6 +96,18 @@ pub fn run_across_an_epoch(words: &[u64]) {
 }
 
 fn run_with(words: &[u64], ring: usize, policy: &TopicPolicy, epoch_begins_at: Option<usize>) {
+    for numbering in Numbering::BOTH {
+        run_numbered(words, ring, policy, epoch_begins_at, numbering);
+    }
+}
+
+fn run_numbered(
+    words: &[u64],
+    ring: usize,
+    policy: &TopicPolicy,
+    epoch_begins_at: Option<usize>,
+    numbering: Numbering,
+) {
     const STARTS: [Start; 4] = [Start::All, Start::Snapshot, Start::Now, Start::Last(2)];
     let Some((setting, words)) = words.split_first() else { return };
     let choices = &mut Choices::of(*setting);
@@ -108,7 +120,7 @@ fn run_with(words: &[u64], ring: usize, policy: &TopicPolicy, epoch_begins_at: O
     };
     let rules = vec![rule("held/#", held), rule("#", policy.clone())];
     let limits = Limits { recent_deliveries_max: ring, attached_per_turn: 1, ..Limits::default() };
-    let mut node = Node::new(shards, limits, rules, 1_000);
+    let mut node = Node::new(shards, limits, rules, 1_000).with_numbering(numbering);
     let (had, epoch) = (BTreeSet::new(), FIRST_EPOCH.to_owned());
     let mut reader = Reader { reading, start, current: 0, last_id: None, had, since: None, epoch };
     node.pass(Duration::from_secs(100));

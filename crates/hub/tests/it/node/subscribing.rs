@@ -60,34 +60,37 @@ impl Node {
             known.options.insert(selector.clone(), options.clone());
         }
         known.commands.push(self.commands);
-        let hub = &self.hubs[known.shard];
+        let shard = known.shard;
         let has_mail = self.has_unsent.iter().any(|it| *it)
             || self.mailboxes.iter().any(|mailbox| !mailbox.is_empty())
             || self.waiting.iter().flatten().any(|waiting| !waiting.is_empty());
         // What is on its way may be older than now.
         let topics = selectors.iter().filter_map(Selector::to_topic).filter(|_| !has_mail);
+        let mut floors = Vec::new();
         for name in topics {
             // Where it is known here already it starts there, and otherwise where its home is at the least.
             let head = || self.heads.get(&name).copied().unwrap_or(Sequence::START);
-            let head = hub.standing(&name).map_or_else(head, |(at, _)| at.sequence);
+            let head = self.hubs[shard].standing(&name).map_or_else(head, |(at, _)| at.sequence);
             let floor = match (&start, positions.iter().find(|(topic, _)| *topic == name)) {
                 (_, Some((_, at))) if at.sequence > head || at.epoch != self.epoch => {
                     Sequence::START
                 }
                 (_, Some((_, at))) => at.sequence,
                 (Start::Now, None) => head,
-                (Start::Last(count), None) => head.back(*count),
-                (Start::Snapshot, None) => head.back(1),
+                (Start::Last(count), None) => self.before_newest(&name, *count, head),
+                (Start::Snapshot, None) => self.before_newest(&name, 1, head),
                 (Start::All | Start::Since(_) | Start::Resume(_), None) => Sequence::START,
             };
             let about = (self.commands, name.as_str().to_owned());
             if positions.iter().any(|(topic, _)| *topic == name) {
                 self.resumed.insert(about.clone());
             }
-            self.floors.insert(about, floor.get());
+            floors.push((about, floor.get()));
         }
+        self.floors.extend(floors);
         let wanted = Subscribe { selectors, start, positions, name: None, options };
-        self.hubs[known.shard].subscribe(known.session, id, wanted).expect("within limits");
+        let session = self.readers[reader].as_ref().expect("open").session;
+        self.hubs[shard].subscribe(session, id, wanted).expect("within limits");
         self.commands
     }
 

@@ -194,6 +194,14 @@ pub(super) fn diagnostics() -> Section {
                 "Meters how the process is kept from running, for /diagnostics/hiccups.",
             ),
             key(
+                "sequence_holes",
+                is("false"),
+                Restart,
+                Bool(|it, yes| it.sequence_holes = yes),
+                "Numbers the topics in memory as a broker's stream would: sequences grow, and have holes. For tests of what reads \
+                 them.",
+            ),
+            key(
                 "unknown_events",
                 is("false"),
                 Restart,
