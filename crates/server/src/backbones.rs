@@ -72,6 +72,11 @@ impl Backbones {
         epochs.get(self.place_of(policy)).or(epochs.last())
     }
 
+    /// The epoch of positions that memory gives.
+    pub fn epoch_in_memory(&self) -> &Epoch {
+        &self.table[0].epoch
+    }
+
     /// The epochs of all, in order.
     pub fn epochs(&self) -> Vec<Epoch> {
         self.table.iter().map(|open| open.epoch.clone()).collect()

@@ -3,43 +3,18 @@
 //! under way, or two sessions that ask each other could wait for each other: their number has a limit of its own, and
 //! an answer for which there is no room is refused. docs/protocol.md#flow-control.
 
-use std::collections::HashMap;
-
 use engine::Io;
 use hub::{ConnectionId, SessionIndex};
-use model::{RandomState, Selector, Subscribe};
+use model::{Selector, Subscribe};
 
-use crate::connection::{Connection, Conversation, Native};
-use crate::input::{CommandSource, Commands};
+use crate::dialects::{Conversation, Native};
+use crate::edge::{CommandSource, Commands, Connection};
 use crate::shard::Shard;
 
 /// Bytes that an answer without a payload has, beside the names in it.
 pub(crate) const ANSWER_BYTES: usize = 192;
 /// Commands of one message that are carried out before others have their turn.
 const COMMANDS_IN_A_ROW: usize = 1_024;
-
-/// Bytes that the answers to subscriptions may have while their topics are asked for, of each connection that waits for
-/// some. It is beside the connections, since few ever wait.
-#[derive(Debug, Default)]
-pub(crate) struct Subscribing(HashMap<ConnectionId, u32, RandomState>);
-
-impl Subscribing {
-    fn of(&self, link: ConnectionId) -> usize {
-        self.0.get(&link).map_or(0, |bytes| *bytes as usize)
-    }
-
-    fn add(&mut self, link: ConnectionId, bytes: usize) {
-        let known = self.0.entry(link).or_default();
-        *known = known.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-    }
-
-    /// Forgets a connection. The table of many that waited is given back with the last of them.
-    pub(crate) fn forget(&mut self, link: ConnectionId) {
-        if self.0.remove(&link).is_some() && self.0.is_empty() {
-            self.0 = HashMap::default();
-        }
-    }
-}
 
 impl<I: Io> Shard<I> {
     /// Bytes of answers that wait for a connection, and that those under way may have.
@@ -67,7 +42,7 @@ impl<I: Io> Shard<I> {
         let bytes_max = self.config.limits.answers_bytes_max;
         let room = bytes_max.saturating_sub(self.answers_waiting(&connection.conversation));
         let Some(native) = connection.conversation.native() else { return room };
-        match room.checked_sub(self.subscribing.of(link)) {
+        match room.checked_sub(self.edge.subscribing.of(link)) {
             Some(rest) if rest > 0 => rest,
             _ if self.hub.awaits_topics(native.session) => 0,
             _ => room,
@@ -125,27 +100,19 @@ impl<I: Io> Shard<I> {
         bytes: usize,
     ) {
         if self.hub.awaits_topics(session) {
-            self.subscribing.add(link, bytes);
+            self.edge.subscribing.add(link, bytes);
         }
     }
 
     /// Counts the answers to subscriptions no more once they are here.
     pub(crate) fn release_subscriptions(&mut self, link: ConnectionId) {
-        if self.subscribing.of(link) == 0 {
+        if self.edge.subscribing.of(link) == 0 {
             return;
         }
         let native = self.open_connection(link).and_then(|open| open.conversation.native());
         if native.is_some_and(|native| !self.hub.awaits_topics(native.session)) {
-            self.subscribing.forget(link);
+            self.edge.subscribing.forget(link);
         }
-    }
-
-    /// Sends a session's answers now, if its connection takes them.
-    pub(crate) fn send_answers(&mut self, session: SessionIndex) {
-        let (hub, mut wire) = self.hub_and_wire();
-        hub.send_answers(session, &mut wire);
-        let (told, broken) = wire.into_told_and_broken();
-        self.settle_wire(told, broken);
     }
 
     /// Whether a session's connection has room for an answer of so many bytes, if need be after it took others.
@@ -162,8 +129,8 @@ impl<I: Io> Shard<I> {
 
     /// Carries out commands of a session as far as its answers leave room; the rest waits.
     pub(crate) fn carry_out_or_keep(&mut self, link: ConnectionId, mut commands: Commands) {
-        if self.inputs.has_received(link) || !self.carry_out(link, &mut commands) {
-            self.keep_commands(link, commands);
+        if self.edge.inputs.has_received(link) || !self.carry_out(link, &mut commands) {
+            self.edge.keep_commands(link, commands);
         }
     }
 
@@ -190,20 +157,5 @@ impl<I: Io> Shard<I> {
             self.handle_command(link, command);
         }
         commands.is_empty()
-    }
-
-    pub(crate) fn keep_commands(&mut self, link: ConnectionId, commands: Commands) {
-        if let Some(waiting) = self.go_on_later(link) {
-            waiting.commands.push_back(commands);
-        }
-    }
-
-    /// Keeps what was received and not decoded.
-    pub(crate) fn keep_bytes(&mut self, link: ConnectionId, bytes: &[u8]) {
-        if !bytes.is_empty()
-            && let Some(waiting) = self.go_on_later(link)
-        {
-            waiting.bytes.append(bytes);
-        }
     }
 }

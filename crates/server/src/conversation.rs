@@ -11,12 +11,13 @@ use protocol::native::{self, Framing, MessageBuilder, Undecoded, json};
 use protocol::websocket::Heard;
 
 use crate::budget::ANSWER_BYTES;
-use crate::connection::{Native, Transport};
 use crate::desks::Change;
+use crate::dialects::Native;
+use crate::edge::Commands;
+use crate::edge::Transport;
 use crate::encoder::Manner;
-use crate::input::Commands;
 use crate::shard::Shard;
-use crate::turn_budget::STEPS_OF_A_COMMAND;
+use crate::turn::STEPS_OF_A_COMMAND;
 
 /// The server's version, told in `welcome`.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -34,7 +35,7 @@ impl<I: Io> Shard<I> {
             }
             Heard::Binary(mut records) => {
                 if !self.carry_out(link, &mut records) {
-                    self.keep_commands(link, Commands::records(records));
+                    self.edge.keep_commands(link, Commands::records(records));
                 }
             }
             Heard::Control(_) | Heard::Closed | Heard::Broken(_) => {}
@@ -249,7 +250,7 @@ impl<I: Io> Shard<I> {
     /// The bytes that end what a session is told; it hears nothing any more.
     fn last_words(&mut self, link: ConnectionId, close_code: u16, text: &str) -> Vec<u8> {
         let mut words = Vec::new();
-        let Some(connection) = self.connections.get_mut(link) else { return words };
+        let Some(connection) = self.edge.connections.get_mut(link) else { return words };
         match &mut connection.transport {
             Transport::WebSocket(channel) => channel.close(close_code, text, &mut words),
             Transport::Response { is_closing } | Transport::Polls { is_closing } => {

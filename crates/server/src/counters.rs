@@ -8,14 +8,14 @@ use crate::shard::Shard;
 impl<I: Io> Shard<I> {
     /// What this shard counted.
     pub(crate) fn counters(&self) -> ShardCounters {
-        let (hub, io) = (self.hub.counters(), self.io.counters());
+        let (hub, io) = (self.hub.counters(), self.edge.io.counters());
         let requests = self.asking.under_way.counters();
         // The budget is the process's: one shard tells of it, so that sums are right.
         let is_first = self.index.0 == 0;
         let [memory_allocated_bytes, memory_reserved_bytes, memory_correction_bytes] =
             if is_first { self.memory.parts() } else { [0; 3] };
         ShardCounters {
-            connections: self.connections.socket_count() as u64,
+            connections: self.edge.connections.socket_count() as u64,
             sessions: hub.sessions,
             audiences: hub.audiences,
             subscriptions: hub.subscriptions,
@@ -38,11 +38,11 @@ impl<I: Io> Shard<I> {
             memory_correction_bytes,
             memory_refusals: if is_first { self.memory.refused() } else { 0 },
             answers_bytes_peak: hub.answers_bytes_peak.max(self.counters.answers_bytes_peak),
-            inputs_waiting: self.inputs.len() as u64,
+            inputs_waiting: self.edge.inputs.len() as u64,
             operations_pending: hub.operations_pending,
             hub_mail: hub.mail,
             hub_mail_peak: hub.mail_peak,
-            mail_waiting: self.waiting.iter().map(|mail| mail.len() as u64).sum(),
+            mail_waiting: self.peers.waiting() as u64,
             store_reads: self.reading.len() as u64,
             commands_parked: self.publishing.counts().0,
             commands_given_up: self.publishing.counts().1
@@ -54,10 +54,8 @@ impl<I: Io> Shard<I> {
             lapped_sessions: hub.lapped_sessions,
             lapped_followers: hub.lapped_followers,
             work: self.work(),
-            work_per_turn_peak: self.turn_budget.peak(),
+            work_per_turn_peak: self.turn.peak(),
             subscribes_waiting: self.subscribers.waiting() as u64,
-            http_requests: self.http_requests,
-            refusals: self.refusals,
             devices: self.devices.statistics.devices(),
             changes_waiting: self.subscribers.changes_waiting() as u64,
             requests: requests.requests,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use access::{Counted, Network};
-use engine::{Io, Socket};
+use engine::Io;
 use hub::ConnectionId;
 use model::{Code, Principal, Refusal};
 use protocol::http::RequestHead;
@@ -25,29 +25,13 @@ impl<I: Io> Shard<I> {
 
     /// Where the peer of a connection is, if that can be said.
     pub(crate) fn peer_of(&self, link: ConnectionId) -> Option<IpAddr> {
-        self.open_connection(link)?;
-        self.io.peer_address(Socket(link.socket()?))
+        self.edge.peer_of(link)
     }
 
     /// Where the counts of the client on a connection stand.
     pub(crate) fn network_on(&self, link: ConnectionId) -> Option<Network> {
-        self.open_connection(link)?;
-        let counted = match link.socket() {
-            Some(socket) => self.counted.get(socket as usize).copied(),
-            None => self.transports.polls.get(&link)?.counted,
-        };
+        let counted = self.edge.counted(link);
         counted.map(|counted| self.access.addresses.of_counted(counted))
-    }
-
-    /// A connection is gone: it is counted no more.
-    pub(crate) fn end_counted(&mut self, link: ConnectionId) {
-        let counted = match link.socket() {
-            Some(socket) => self.counted.take(socket as usize),
-            None => self.transports.polls.get(&link).and_then(|poll| poll.counted),
-        };
-        if let Some(counted) = counted {
-            self.access.addresses.disconnect(counted);
-        }
     }
 
     /// Counts a request of a client.
@@ -84,8 +68,8 @@ impl<I: Io> Shard<I> {
         if self.network_on(link).is_some() {
             return Ok(());
         }
-        if let (Some(counted), Some(socket)) = (self.count(network)?, link.socket()) {
-            self.counted.put(socket as usize, counted);
+        if let Some(counted) = self.count(network)? {
+            self.edge.note_counted(link, counted);
         }
         Ok(())
     }
@@ -127,14 +111,12 @@ impl<I: Io> Shard<I> {
             return;
         }
         let until = self.now.elapsed + self.config.limits.authenticate_ms;
-        self.unauthenticated.push_back((link, until));
+        self.edge.expect_token(link, until);
     }
 
     /// Closes the WebSockets that presented no token in time.
     pub(crate) fn close_unauthenticated(&mut self) {
-        while let Some((link, _)) =
-            self.unauthenticated.pop_front_if(|(.., until)| *until <= self.now.elapsed)
-        {
+        while let Some(link) = self.edge.poll_unauthenticated(self.now.elapsed) {
             let connection = self.open_connection(link);
             let native = connection.and_then(|open| open.conversation.native());
             if native.is_some_and(|native| native.principal.is_nobody) {

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 
 use engine::{Io, IoEvent, Received, Socket};
-use hub::{Closed, ConnectionId};
+use hub::ConnectionId;
 use model::planted::{Fault, is_planted};
 
-use crate::connection::{Connection, Conversation, Transport};
-use crate::input::Waiting;
+use crate::dialects::Conversation;
+use crate::edge::{Connection, Gone, Poll, Transport, Waiting};
+use crate::key::no_session;
 use crate::shard::Shard;
 
 /// Full buffers received from one connection before others have their turn.
@@ -19,12 +20,12 @@ impl<I: Io> Shard<I> {
         match event {
             IoEvent::Accepted { socket, peer } => self.open(socket, peer.ip()),
             IoEvent::Readable { socket, ends } => {
-                if let Some(link) = self.connections.current(socket.0) {
+                if let Some(link) = self.edge.connections.current(socket.0) {
                     self.receive(link, ends);
                 }
             }
             IoEvent::Writable(socket) => {
-                if let Some(link) = self.connections.current(socket.0) {
+                if let Some(link) = self.edge.connections.current(socket.0) {
                     self.handle_writable(link);
                 }
             }
@@ -32,28 +33,24 @@ impl<I: Io> Shard<I> {
     }
 
     fn open(&mut self, socket: Socket, peer: IpAddr) {
-        let connection = Connection::new(self.now.coarse_seconds());
-        let Ok(link) = self.connections.open(socket.0, connection) else {
-            return self.io.retire(socket);
-        };
-        self.requests.push(link);
+        let Some(link) = self.edge.open(socket, self.now.coarse_seconds()) else { return };
         let addresses = &self.access.addresses;
         let network = addresses.of_peer(peer);
         let counted =
             network.map_or(Ok(None), |network| addresses.connect(network, &self.config.limits));
         match counted {
-            Ok(Some(counted)) => drop(self.counted.put(socket.0 as usize, counted)),
+            Ok(Some(counted)) => self.edge.note_counted(link, counted),
             Ok(None) => {}
             Err(refusal) => self.refuse_http(link, &refusal),
         }
     }
 
     pub(crate) fn connection(&mut self, link: ConnectionId) -> Option<&mut Connection> {
-        self.connections.get_mut(link)
+        self.edge.get_mut(link)
     }
 
     pub(crate) fn open_connection(&self, link: ConnectionId) -> Option<&Connection> {
-        self.connections.get(link)
+        self.edge.get(link)
     }
 
     /// Receives what a socket holds. What `ends` is received to its end: no event will tell of that.
@@ -66,11 +63,7 @@ impl<I: Io> Shard<I> {
             if !self.may_read(link) || self.has_worked_enough() {
                 break;
             }
-            let mut buffer = std::mem::take(&mut self.buffer);
-            let received = match link.socket() {
-                Some(socket) => self.io.receive(Socket(socket), &mut buffer),
-                None => Received::Nothing,
-            };
+            let (received, mut buffer) = self.edge.receive(link);
             let has_more = match received {
                 Received::Bytes(count) => ends || count == buffer.len(),
                 Received::Nothing | Received::Ended | Received::Closed => false,
@@ -81,7 +74,7 @@ impl<I: Io> Shard<I> {
                 Received::Ended => self.handle_end(link),
                 Received::Closed => self.drop_connection(link),
             }
-            self.buffer = buffer;
+            self.edge.put_buffer(buffer);
             if !has_more {
                 return;
             }
@@ -106,8 +99,7 @@ impl<I: Io> Shard<I> {
 
     /// Lets a connection's input go on in the next turn.
     pub(crate) fn go_on_later(&mut self, link: ConnectionId) -> Option<&mut Waiting> {
-        self.open_connection(link)?;
-        Some(self.inputs.add(link))
+        self.edge.go_on_later(link)
     }
 
     /// Goes on with input that waited.
@@ -120,14 +112,14 @@ impl<I: Io> Shard<I> {
         if !self.may_go_on(link) {
             return match ends && self.is_left(link) {
                 true => self.drop_connection(link),
-                false => self.inputs.park(link, waiting),
+                false => self.edge.inputs.park(link, waiting),
             };
         }
         self.take_requests(link);
         self.go_on_with_received(link, &mut waiting);
-        if waiting.has_received() || self.inputs.has_received(link) {
+        if waiting.has_received() || self.edge.inputs.has_received(link) {
             if self.open_connection(link).is_some() {
-                self.inputs.put_back(link, waiting);
+                self.edge.inputs.put_back(link, waiting);
             }
         } else if is_readable {
             self.receive(link, ends);
@@ -163,7 +155,7 @@ impl<I: Io> Shard<I> {
     /// Whether a connection that waits is not waiting in vain.
     pub(crate) fn may_go_on(&self, link: ConnectionId) -> bool {
         let has_request = matches!(
-            self.connections.get(link),
+            self.edge.connections.get(link),
             Some(Connection { conversation: Conversation::Head(input), .. }) if !input.is_empty()
         );
         has_request || self.has_room(link) && self.may_receive(link)
@@ -171,16 +163,20 @@ impl<I: Io> Shard<I> {
 
     /// Whether a connection's answers, and what was received before, leave room for more.
     fn may_read(&self, link: ConnectionId) -> bool {
-        match self.connections.get(link) {
+        match self.edge.connections.get(link) {
             // What they receive is no command: it is received to hear of the end.
             Some(Connection { transport: Transport::Response { .. }, .. }) => true,
-            _ => !self.inputs.has_received(link) && self.has_room(link) && self.may_receive(link),
+            _ => {
+                !self.edge.inputs.has_received(link)
+                    && self.has_room(link)
+                    && self.may_receive(link)
+            }
         }
     }
 
     /// Whether requests that came early leave room for more: for what a head may be, and one receive.
     fn may_receive(&self, link: ConnectionId) -> bool {
-        let early = match self.connections.get(link).map(|open| &open.conversation) {
+        let early = match self.edge.connections.get(link).map(|open| &open.conversation) {
             Some(Conversation::Answering(answering)) => &answering.early,
             Some(Conversation::Head(input)) => input,
             _ => return true,
@@ -190,8 +186,7 @@ impl<I: Io> Shard<I> {
 
     /// Hears that something happened to a connection by which its input may go on, or its closing.
     pub(crate) fn touch(&mut self, link: ConnectionId) {
-        self.inputs.wake(link);
-        self.closing.touch(link);
+        self.edge.touch(link);
     }
 
     pub(crate) fn handle_bytes(&mut self, link: ConnectionId, bytes: &mut [u8]) {
@@ -203,7 +198,7 @@ impl<I: Io> Shard<I> {
             (Transport::WebSocket(_), _) | (_, Conversation::Device(_)) => {
                 connection.heard_at = now;
                 let taken = self.handle_messages(link, bytes);
-                self.keep_bytes(link, &bytes[taken..]);
+                self.edge.keep_bytes(link, &bytes[taken..]);
                 self.check_partial(link);
             }
             (Transport::Http, _) => match self.check_arriving(link, bytes.len()) {
@@ -231,15 +226,11 @@ impl<I: Io> Shard<I> {
 
     /// Forgets a connection and closes its socket.
     pub(crate) fn drop_connection(&mut self, link: ConnectionId) {
-        let Some(Closed { connection, is_used_up }) = self.connections.close(link) else { return };
-        self.inputs.forget(link);
-        self.closing.forget(link);
-        self.subscribing.forget(link);
-        self.transports.inbounds.take(link);
-        self.half_closed.remove(&link);
-        self.has_leavings = true;
-        self.transports.responses.remove(&link);
-        self.end_counted(link);
+        let Some(Gone { connection, counted, poll }) = self.edge.close(link) else { return };
+        self.turn.note_leavings();
+        if let Some(counted) = counted {
+            self.access.addresses.disconnect(counted);
+        }
         match &connection.conversation {
             Conversation::Native(native) => {
                 tracing::debug!(session = self.session_name(link), "session ended");
@@ -255,10 +246,9 @@ impl<I: Io> Shard<I> {
             | Conversation::Answering(_)
             | Conversation::Echo(_) => {}
         }
-        match link.socket() {
-            None => self.end_polled(link),
-            Some(socket) if is_used_up => self.io.retire(Socket(socket)),
-            Some(socket) => self.io.close(Socket(socket)),
+        // Whoever polls is told that the session ended.
+        if let Some(asker) = poll.and_then(Poll::into_asker) {
+            self.answer_refusal(asker, &no_session());
         }
     }
 }

@@ -1,27 +1,28 @@
 //! The frames of WebSockets, whatever is spoken over them, and what is said at once.
 
-use engine::{Io, Sent};
+use engine::Io;
 use hub::ConnectionId;
 use model::Refusal;
 use protocol::websocket::{Heard, Inbound, Opcode, Unread};
 
-use crate::connection::{self, Connection, Conversation, Transport};
+use crate::dialects::Conversation;
+use crate::edge::{Connection, Transport};
 use crate::encoder::Manner;
 use crate::shard::Shard;
-use crate::turn_budget::steps_of_bytes;
+use crate::turn::steps_of_bytes;
 
 impl<I: Io> Shard<I> {
     /// Takes bytes of a WebSocket, as far as its answers leave room and the turn goes; answers how many.
     pub(crate) fn handle_frames(&mut self, link: ConnectionId, bytes: &mut [u8]) -> usize {
         // Apart from the shard meanwhile, so that no message has to be copied to be carried out.
-        let mut inbound = self.transports.inbounds.take(link);
+        let mut inbound = self.edge.transports.inbounds.take(link);
         let len = bytes.len();
         let mut input = Unread::new(bytes);
         self.release_subscriptions(link);
         let mut is_heard = false;
         while !is_heard
             && self.has_room(link)
-            && !self.inputs.has_received(link)
+            && !self.edge.inputs.has_received(link)
             && !self.has_worked_enough()
         {
             let is_last = !self.hear_next(link, &mut input, &mut inbound);
@@ -29,7 +30,7 @@ impl<I: Io> Shard<I> {
         }
         if let Some(open) = self.open_connection(link) {
             let is_sent_here = open.conversation.unsent().is_some();
-            self.transports.inbounds.keep(link, inbound);
+            self.edge.transports.inbounds.keep(link, inbound);
             if is_sent_here {
                 self.send_unsent(link);
             }
@@ -45,7 +46,7 @@ impl<I: Io> Shard<I> {
         inbound: &mut Inbound,
     ) -> bool {
         let Some(Connection { transport: Transport::WebSocket(channel), conversation, .. }) =
-            self.connections.get_mut(link)
+            self.edge.connections.get_mut(link)
         else {
             return false;
         };
@@ -56,7 +57,7 @@ impl<I: Io> Shard<I> {
             Conversation::Echo(echo) => echo.speech.is_deflated(),
             _ => false,
         };
-        let mut inflater = is_deflated.then(|| std::mem::take(&mut self.inflater));
+        let mut inflater = is_deflated.then(|| std::mem::take(&mut self.edge.inflater));
         let (limits, mut said) = (&self.config.limits, Vec::new());
         let heard = channel.poll_heard(inbound, input, limits, inflater.as_mut(), &mut said);
         let is_there = heard.is_some();
@@ -64,7 +65,7 @@ impl<I: Io> Shard<I> {
             self.hear(link, heard);
         }
         if let Some(inflater) = inflater {
-            self.inflater = inflater;
+            self.edge.inflater = inflater;
         }
         self.say(link, &said);
         is_there
@@ -73,7 +74,7 @@ impl<I: Io> Shard<I> {
     fn hear(&mut self, link: ConnectionId, heard: Heard<'_>) {
         // What was compressed is many times what was received.
         self.note_bytes(heard.bytes());
-        let Some(connection) = self.connections.get_mut(link) else { return };
+        let Some(connection) = self.edge.connections.get_mut(link) else { return };
         match (heard, &mut connection.conversation) {
             (Heard::Control(_), _) => {}
             (Heard::Closed, conversation) => {
@@ -103,7 +104,7 @@ impl<I: Io> Shard<I> {
         /// Compressing is slower than copying.
         const TIMES_DEFLATED: u64 = 8;
         let Some(Conversation::Echo(echo)) =
-            self.connections.get_mut(link).map(|open| &mut open.conversation)
+            self.edge.connections.get_mut(link).map(|open| &mut open.conversation)
         else {
             return;
         };
@@ -123,7 +124,7 @@ impl<I: Io> Shard<I> {
     /// Ends a WebSocket whose frames cannot be read.
     fn close_broken(&mut self, link: ConnectionId, refusal: &Refusal, close_code: u16) {
         self.close_native(link, refusal, close_code);
-        let Some(connection) = self.connections.get_mut(link) else { return };
+        let Some(connection) = self.edge.connections.get_mut(link) else { return };
         if let (Transport::WebSocket(channel), Some(unsent)) =
             (&mut connection.transport, connection.conversation.unsent_mut())
         {
@@ -137,7 +138,7 @@ impl<I: Io> Shard<I> {
         if bytes.is_empty() {
             return;
         }
-        let Some(connection) = self.connections.get_mut(link) else { return };
+        let Some(connection) = self.edge.connections.get_mut(link) else { return };
         match &mut connection.conversation {
             Conversation::Native(native) => self.hub.tell_bytes(native.session, bytes),
             other => {
@@ -150,13 +151,8 @@ impl<I: Io> Shard<I> {
 
     /// Sends what a connection's socket did not take yet.
     pub(crate) fn send_unsent(&mut self, link: ConnectionId) {
-        self.touch(link);
-        let connection = self.connections.get_mut(link);
-        let unsent = connection.and_then(|open| open.conversation.unsent_mut());
-        let Some(unsent) = unsent.filter(|unsent| !unsent.is_empty()) else { return };
-        match connection::send(&mut self.io, link, unsent.rest()) {
-            Sent::Bytes(taken) => unsent.take(taken),
-            Sent::Closed => self.drop_connection(link),
+        if !self.edge.send_unsent(link) {
+            self.drop_connection(link);
         }
     }
 }

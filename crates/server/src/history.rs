@@ -2,7 +2,7 @@
 
 use backbone::{PAGE_BYTES, ReadWanted, Ticket};
 use engine::Io;
-use hub::{ConnectionId, PageTicket, PageWanted, ShardIndex, home_shard};
+use hub::{ConnectionId, PageTicket, PageWanted, ShardIndex};
 use model::{
     CommandId, Event, HistoryPage, HistoryQuery, Position, Publication, Refusal, Sequence,
     TopicName,
@@ -27,7 +27,7 @@ impl<I: Io> Shard<I> {
         let reserved = u32::try_from(reserved).unwrap_or(u32::MAX);
         let to = ReplyTo::Session(SessionReply { connection, id, reserved });
         let reply = HistoryReply { to, topic };
-        let home = home_shard(&query.topic, self.shard_count);
+        let home = self.peers.home_of(&query.topic);
         if home == self.index {
             self.read_history(query, reply);
         } else {
@@ -157,7 +157,7 @@ impl<I: Io> Shard<I> {
             && let Some(PageWanted { page, topic, after, count }) = self.hub.poll_page()
         {
             self.reading.expect_page(self.memory.claim(PAGE_BYTES));
-            let home = home_shard(&topic, self.shard_count);
+            let home = self.peers.home_of(&topic);
             let from = self.index;
             if home == from {
                 self.fetch_page(from, page, &topic, after, count);

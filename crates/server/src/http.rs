@@ -17,12 +17,13 @@ use protocol::websocket::{
 };
 
 use crate::byte_queue::ByteQueue;
-use crate::connection::{self, Answering, Arriving, Connection, Conversation, Echo, Transport};
+use crate::dialects::{Answering, Arriving, Conversation, Echo};
+use crate::edge::{self, Connection, Transport};
 use crate::encoder::Manner;
 use crate::mail::{Response, ShardMail};
 use crate::routes::Route;
 use crate::shard::Shard;
-use crate::turn_budget::STEPS_OF_A_REQUEST;
+use crate::turn::STEPS_OF_A_REQUEST;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Requests of one connection that are taken before others have their turn.
@@ -64,7 +65,7 @@ impl<I: Io> Shard<I> {
     fn take_some_requests(&mut self, link: ConnectionId) -> bool {
         for _ in 0..REQUESTS_IN_A_ROW {
             let is_enough = self.has_worked_enough();
-            let Some(connection) = self.connections.get_mut(link) else {
+            let Some(connection) = self.edge.connections.get_mut(link) else {
                 return false;
             };
             let Conversation::Head(input) = &mut connection.conversation else { return false };
@@ -91,7 +92,7 @@ impl<I: Io> Shard<I> {
     /// Hears that a peer sends nothing more. Who asked over HTTP may read the answers still (RFC 9112, section 9.6).
     pub(crate) fn handle_end(&mut self, link: ConnectionId) {
         if self.owes_answers(link) {
-            self.half_closed.insert(link);
+            self.edge.note_half_closed(link);
         } else {
             self.drop_connection(link);
         }
@@ -99,7 +100,7 @@ impl<I: Io> Shard<I> {
 
     /// Ends a connection whose peer sends nothing more, once everything is answered.
     fn end_if_answered(&mut self, link: ConnectionId) {
-        if self.half_closed.contains(&link) && !self.owes_answers(link) {
+        if self.edge.is_half_closed(link) && !self.owes_answers(link) {
             self.drop_connection(link);
         }
     }
@@ -185,14 +186,14 @@ impl<I: Io> Shard<I> {
 
     /// Tells a client that it may send the body.
     pub(crate) fn send_continue(&mut self, link: ConnectionId) {
-        let connection = self.connections.get_mut(link);
+        let connection = self.edge.connections.get_mut(link);
         let Some(Connection { conversation: Conversation::Body(arriving), .. }) = connection else {
             return;
         };
         if arriving.unsent.is_empty() {
             return;
         }
-        match connection::send(&mut self.io, link, arriving.unsent.rest()) {
+        match edge::send(&mut self.edge.io, link, arriving.unsent.rest()) {
             Sent::Bytes(taken) => arriving.unsent.take(taken),
             Sent::Closed => self.drop_connection(link),
         }
@@ -205,7 +206,7 @@ impl<I: Io> Shard<I> {
         let Some(connection) = self.connection(link) else { return };
         let answering = Answering { keep_alive, is_head, early, unsent, ..Answering::default() };
         connection.conversation = Conversation::Answering(Box::new(answering));
-        self.http_requests += 1;
+        self.counters.http_requests += 1;
         let body = body.into_body();
         if self.take_request(link, &head, &body) {
             return;
@@ -244,7 +245,7 @@ impl<I: Io> Shard<I> {
             let text = format!("cannot read the HTTP request: {error}; mend its target or fields");
             Refusal::new(Code::BadRequest, text)
         })?;
-        let shard = self.peers[usize::from(self.index.0)].clone();
+        let shard = self.peers.sender_to(self.index);
         let (window, taker) = AnswerWindow::new(self.config.limits.answers_bytes_max);
         if let Some(Conversation::Answering(answering)) =
             self.connection(link).map(|connection| &mut connection.conversation)
@@ -255,18 +256,13 @@ impl<I: Io> Shard<I> {
         let answer =
             MailedAnswer { shard, link, window, keep_alive, is_head, date, framing, refusal };
         let exchange = Exchange { request, answer: Box::new(answer) };
-        let busy = || {
-            let text = "cannot serve the request now: requests_in_flight_max are being served; \
-                        try again";
-            Refusal::new(Code::Busy, text)
-        };
-        self.api.as_ref().ok_or_else(busy)?.try_send(exchange).map_err(|_| busy())
+        self.http.hand_on(exchange)
     }
 
     /// Takes a piece of an answer from the ordinary HTTP stack.
     pub(crate) fn handle_response(&mut self, response: Response) {
         let link = response.link;
-        let Some(connection) = self.connections.get_mut(link) else { return };
+        let Some(connection) = self.edge.connections.get_mut(link) else { return };
         let Conversation::Answering(answering) = &mut connection.conversation else { return };
         answering.unsent.append(&response.bytes);
         answering.begun_at.get_or_insert(self.now.coarse_seconds());
@@ -282,14 +278,14 @@ impl<I: Io> Shard<I> {
     /// Sends what is there of an answer; after its end, goes on with the next request.
     pub(crate) fn send_answer(&mut self, link: ConnectionId) {
         self.touch(link);
-        let connection = self.connections.get_mut(link);
+        let connection = self.edge.connections.get_mut(link);
         let Some(Connection { conversation: Conversation::Answering(answering), heard_at, .. }) =
             connection
         else {
             return;
         };
         if !answering.unsent.is_empty() {
-            match connection::send(&mut self.io, link, answering.unsent.rest()) {
+            match edge::send(&mut self.edge.io, link, answering.unsent.rest()) {
                 Sent::Bytes(taken) => {
                     answering.unsent.take(taken);
                     if let Some(taker) = &answering.taker {
@@ -360,11 +356,7 @@ impl<I: Io> Shard<I> {
 
     /// The time now, as answers say it.
     pub(crate) fn date(&mut self) -> HttpDate {
-        let second = self.now.unix_ms / 1_000;
-        if self.date.0 != second {
-            self.date = (second, HttpDate::at(second));
-        }
-        self.date.1
+        self.http.date(self.now.unix_ms)
     }
 
     /// Whether the server goes by the name that a request's `Host` says. A page whose name was made to point here
@@ -384,8 +376,7 @@ impl<I: Io> Shard<I> {
 
     /// Logs a name that was refused, once: the first shard does so for all.
     pub(crate) fn note_unknown_host(&mut self, name: Box<str>) {
-        let is_full = self.unknown_hosts.len() >= self.config.limits.unknown_hosts_max;
-        if is_full || !self.unknown_hosts.insert(name.clone()) {
+        if !self.http.note_host(&name, self.config.limits.unknown_hosts_max) {
             return;
         }
         if self.index.0 == 0 {
@@ -440,12 +431,12 @@ impl<I: Io> Shard<I> {
     }
 
     pub(crate) fn check_room(&self) -> Result<(), Refusal> {
-        if self.is_stopping() {
+        if self.turn.is_stopping() {
             let text =
                 "cannot open a session: the server is stopping; go to another node, or come back";
             return Err(Refusal::new(Code::GoingAway, text));
         }
-        let sessions_max = self.sessions_max;
+        let sessions_max = self.edge.sessions_max;
         if self.hub.session_count() + self.devices.connected < sessions_max {
             return Ok(());
         }

@@ -188,6 +188,26 @@ impl Memory {
     }
 }
 
+/// What a shard does where memory is short, and what it makes others allocate.
+#[derive(Debug, Default)]
+pub(crate) struct Relief {
+    /// Room for what this shard makes others allocate.
+    pub elsewhere: Elsewhere,
+    /// When the last round of shedding began.
+    began_at: Duration,
+}
+
+impl Relief {
+    /// Whether another round of shedding begins now: it does after a while.
+    pub(crate) fn begins_round(&mut self, now: Duration) -> bool {
+        let begins = now >= self.began_at + LOOK_EVERY;
+        if begins {
+            self.began_at = now;
+        }
+        begins
+    }
+}
+
 /// Of what a shard allocates, other shards allocate as much a moment later: room for that is reserved meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Elsewhere {
@@ -322,6 +342,13 @@ mod tests {
         assert!(!memory.has_room(200));
         elsewhere.handle_time(at(1_200));
         assert!(memory.has_room(1_000));
+    }
+
+    #[test]
+    fn a_round_of_shedding_begins_every_so_often() {
+        let (mut relief, at) = (Relief::default(), Duration::from_millis);
+        let begins = [99, 100, 150, 199, 200].map(|ms| relief.begins_round(at(ms)));
+        assert_eq!(begins, [false, true, false, false, true]);
     }
 
     #[test]

@@ -8,8 +8,6 @@ use protocol::http::RequestHead;
 use crate::mail::ShardMail;
 use crate::shard::Shard;
 
-/// Bytes of an origin that is worth to be told.
-const TOLD_BYTES_MAX: usize = 300;
 impl<I: Io> Shard<I> {
     /// Whether the page that asks, if it is one, may use the server.
     ///
@@ -33,16 +31,14 @@ impl<I: Io> Shard<I> {
     /// Tells the operator of an origin that was refused, once: the first shard does so for all.
     pub(crate) fn note_foreign_origin(&mut self, origin: Box<str>) {
         let count_max = self.config.limits.foreign_origins_max;
-        let is_full = self.foreign_origins.len() >= count_max;
-        let is_long = origin.len() > TOLD_BYTES_MAX;
-        if is_full || is_long || !self.foreign_origins.insert(origin.clone()) {
+        if !self.http.note_origin(&origin, count_max) {
             return;
         }
         if self.index.0 > 0 {
             return self.mail_to(ShardIndex(0), ShardMail::ForeignOrigin(origin));
         }
         tracing::warn!("{}", access::origin_advice(&origin, &self.config.access.origins));
-        if self.foreign_origins.len() == count_max {
+        if self.http.origins() == count_max {
             tracing::warn!(
                 "pages of {count_max} origins were refused, which is foreign_origins_max: no more are named"
             );

@@ -1,8 +1,8 @@
-//! Mail to other shards: what must not be lost waits for a full mailbox, in order, and how much of that may wait is bounded.
+//! What a shard and its hub have for other shards.
 
 use engine::Io;
 use hub::{HubMail, ShardIndex};
-use model::{Code, Command, Refusal};
+use model::{Command, Refusal};
 
 use crate::mail::ShardMail;
 use crate::shard::Shard;
@@ -10,12 +10,7 @@ use crate::shard::Shard;
 impl<I: Io> Shard<I> {
     /// Sends mail that must not be lost, behind what waits already.
     pub(crate) fn mail_to(&mut self, shard: ShardIndex, mail: ShardMail) {
-        let waiting = &mut self.waiting[usize::from(shard.0)];
-        if !waiting.is_empty() {
-            waiting.push_back(mail);
-        } else if let Err(mail) = self.peers[usize::from(shard.0)].send(mail) {
-            waiting.push_back(mail);
-        }
+        self.peers.send(shard, mail);
     }
 
     /// Whether there is room for mail to the other shards, if need be for what waits until their mailboxes have room.
@@ -23,14 +18,7 @@ impl<I: Io> Shard<I> {
     /// # Errors
     /// `mail_waiting_max` wait for one of them.
     pub(crate) fn check_mail(&self, what: &str) -> Result<(), Refusal> {
-        let len_max = self.config.limits.mail_waiting_max;
-        if self.waiting.iter().all(|mail| mail.len() < len_max.max(1)) {
-            return Ok(());
-        }
-        let text = format!(
-            "cannot {what} now: mail_waiting_max ({len_max}) messages wait for a shard whose mailbox is full; try again"
-        );
-        Err(Refusal::new(Code::Busy, text))
+        self.peers.check_room(what, self.config.limits.mail_waiting_max)
     }
 
     /// The same for what a command may need of other shards. What ends something is carried out in any case.
@@ -55,30 +43,12 @@ impl<I: Io> Shard<I> {
         self.check_mail(what)
     }
 
-    /// Sends mail that the sender of a command can repeat; gives it back when there is no room.
-    pub(crate) fn try_mail_to(
-        &mut self,
-        shard: ShardIndex,
-        mail: ShardMail,
-    ) -> Result<(), ShardMail> {
-        if !self.waiting[usize::from(shard.0)].is_empty() {
-            return Err(mail);
-        }
-        self.peers[usize::from(shard.0)].send(mail)
-    }
-
     /// Sends what waits, and what the hub has for other shards.
     pub(crate) fn send_mail(&mut self) {
-        for shard in 0..self.peers.len() {
-            while let Some(mail) = self.waiting[shard].pop_front() {
-                if let Err(mail) = self.peers[shard].send(mail) {
-                    self.waiting[shard].push_front(mail);
-                    break;
-                }
-            }
-            let has_room = self.waiting[shard].is_empty() && self.peers[shard].has_room();
+        for shard in (0..self.peers.count()).map(ShardIndex) {
+            let has_room = self.peers.send_waiting(shard);
             if has_room && self.hub.has_lapped_followers() {
-                self.hub.handle_room(ShardIndex(shard as u16));
+                self.hub.handle_room(shard);
             }
         }
         let from = self.index;
@@ -86,7 +56,7 @@ impl<I: Io> Shard<I> {
             if !matches!(mail, HubMail::Deliver { .. }) {
                 self.mail_to(to, ShardMail::Hub { from, mail });
             } else if let Err(ShardMail::Hub { mail, .. }) =
-                self.try_mail_to(to, ShardMail::Hub { from, mail })
+                self.peers.try_send(to, ShardMail::Hub { from, mail })
             {
                 self.hub.handle_mail_refused(to, &mail);
             }

@@ -3,7 +3,7 @@
 use admin::{Published, Question, Slow, Value};
 use backbone::Ticket;
 use engine::Io;
-use hub::{ConnectionId, PolicyIndex, SlowSession, home_shard};
+use hub::{ConnectionId, PolicyIndex, SlowSession};
 use model::{Code, CommandId, Draft, Event, HistoryQuery, Position, Refusal, TopicName};
 use protocol::native::binary::{self, IsBinary};
 use protocol::websocket::{MessageWriter, Opcode};
@@ -52,10 +52,10 @@ impl<I: Io> Shard<I> {
             return self.answer_parked(parked, Err(refusal));
         }
         let ticket = self.await_publish(parked);
-        let home = home_shard(&draft.topic, self.shard_count);
+        let home = self.peers.home_of(&draft.topic);
         if home == self.index {
             self.append(ticket, draft, policy);
-        } else if self.try_mail_to(home, ShardMail::Append { ticket, draft }).is_err() {
+        } else if self.peers.try_send(home, ShardMail::Append { ticket, draft }).is_err() {
             let text = "cannot publish now: the topic's shard has a full mailbox; try again";
             self.handle_appended(ticket, Err(Refusal::new(Code::Busy, text)));
         }
@@ -89,7 +89,7 @@ impl<I: Io> Shard<I> {
     pub(crate) fn publish_surely(&mut self, draft: Draft) {
         let ticket = self.await_publish(Parked::NOBODY);
         let policy = self.hub.policy_index(&draft.topic);
-        let home = home_shard(&draft.topic, self.shard_count);
+        let home = self.peers.home_of(&draft.topic);
         if home == self.index {
             self.append(ticket, draft, policy);
         } else {
@@ -171,7 +171,7 @@ impl<I: Io> Shard<I> {
                 ..
             } => {
                 if let Err(refusal) = result {
-                    self.refusals += 1;
+                    self.counters.refusals += 1;
                     tracing::debug!(%refusal, "could not be published");
                 }
             }

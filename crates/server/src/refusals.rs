@@ -11,7 +11,7 @@ use hub::ConnectionId;
 use model::{Code, Refusal};
 use tracing::Level;
 
-use crate::connection::Conversation;
+use crate::dialects::Conversation;
 use crate::shard::Shard;
 
 /// How much a refusal is worth: what is the server's own bound may need the operator, what happens in ordinary traffic
@@ -46,7 +46,7 @@ fn level_of(code: Code) -> Level {
 impl<I: Io> Shard<I> {
     /// Counts a refusal of what came on a connection of this shard, and tells the operator.
     pub(crate) fn note_refusal(&mut self, link: ConnectionId, refusal: &Refusal) {
-        self.refusals += 1;
+        self.counters.refusals += 1;
         match level_of(refusal.code) {
             Level::WARN if tracing::enabled!(Level::WARN) => {}
             Level::INFO if tracing::enabled!(Level::INFO) => {}
@@ -90,7 +90,7 @@ impl<I: Io> Shard<I> {
         let (client, device) = (
             client.map(Plain),
             match open.map(|open| &open.conversation) {
-                Some(Conversation::Device(attached)) => Some(Plain(attached.name())),
+                Some(Conversation::Device(attached)) => Some(Plain(&attached.name)),
                 _ => None,
             },
         );

@@ -5,8 +5,8 @@ use hub::{ConnectionId, SessionIndex};
 use model::{Command, Refusal, Selector};
 use protocol::websocket::Inbound;
 
-use crate::connection::Conversation;
-use crate::memory::{LOOK_EVERY, Pressure};
+use crate::dialects::Conversation;
+use crate::memory::Pressure;
 use crate::shard::Shard;
 
 impl<I: Io> Shard<I> {
@@ -14,14 +14,13 @@ impl<I: Io> Shard<I> {
     pub(crate) fn relieve_memory(&mut self) {
         /// Of the sessions that take nothing, the share that is closed in one go.
         const CLOSED_SHARE: usize = 10;
-        self.elsewhere.handle_time(self.now.elapsed);
+        self.relief.elsewhere.handle_time(self.now.elapsed);
         let pressure = self.memory.pressure();
         if pressure == Pressure::None {
             self.hub.end_shedding();
             return;
         }
-        if self.now.elapsed >= self.relieved_at + LOOK_EVERY {
-            self.relieved_at = self.now.elapsed;
+        if self.relief.begins_round(self.now.elapsed) {
             self.hub.begin_shedding();
             if pressure >= Pressure::SlowSessions {
                 let stalled = self.hub.stalled_count();
@@ -61,7 +60,7 @@ impl<I: Io> Shard<I> {
             _ => return Ok(()),
         };
         let elsewhere = self.memory.reserve(bytes, what)?;
-        self.elsewhere.keep(elsewhere);
+        self.relief.elsewhere.keep(elsewhere);
         Ok(())
     }
 
@@ -102,7 +101,8 @@ impl<I: Io> Shard<I> {
     /// Ends a WebSocket that has part of a message arriving for which no memory is left.
     pub(crate) fn check_partial(&mut self, link: ConnectionId) {
         const SMALL_BYTES: usize = 4 << 10;
-        let partial_bytes = self.transports.inbounds.get(link).map_or(0, Inbound::partial_bytes);
+        let partial_bytes =
+            self.edge.transports.inbounds.get(link).map_or(0, Inbound::partial_bytes);
         if partial_bytes <= SMALL_BYTES {
             return;
         }

@@ -14,8 +14,8 @@ use protocol::http::RequestHead;
 use protocol::native::{check_payload, timeout_of};
 
 use crate::budget::ANSWER_BYTES;
-use crate::connection::Connection;
 use crate::desks::Handler;
+use crate::edge::Connection;
 use crate::mail::ShardMail;
 use crate::reply::{Asker, ReplyTo, SessionReply};
 use crate::shard::Shard;

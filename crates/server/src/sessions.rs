@@ -5,7 +5,7 @@ use engine::Io;
 use hub::ConnectionId;
 use protocol::native::Encoding;
 
-use crate::connection::Transport;
+use crate::edge::Transport;
 use crate::encoder::Manner;
 use crate::shard::Shard;
 
@@ -27,8 +27,8 @@ impl<I: Io> Shard<I> {
         limit: usize,
     ) -> (Vec<SeenSession>, Option<u32>) {
         let limit = limit.min(TOLD_MAX);
-        let polled_first = self.connections.first_unattached();
-        let (end, polled_end) = self.connections.ends();
+        let polled_first = self.edge.connections.first_unattached();
+        let (end, polled_end) = self.edge.connections.ends();
         let mut next = after.map_or(0, |after| after.saturating_add(1));
         let mut seen = Vec::new();
         for _ in 0..LOOKED_AT_MAX {
@@ -42,7 +42,7 @@ impl<I: Io> Shard<I> {
                 break;
             }
             self.note_work(1);
-            seen.extend(self.connections.current(next).and_then(|link| self.seen(link)));
+            seen.extend(self.edge.connections.current(next).and_then(|link| self.seen(link)));
             next += 1;
         }
         (seen, next.checked_sub(1))

@@ -1,97 +1,49 @@
 //! One core's share: its connections, its hub, its topics' backbone. One turn of its loop.
 
-use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Access, Counted, Secret};
+use access::{Access, Secret};
 use admin::{Exchange, ShardCounters, Times};
 use backbone::{BackboneEvent, DiskBackbone, LatestTime, MemoryBackbone, StoredTopic, Ticket};
 use engine::{Io, MailReceiver, MailSender, Reading};
-use hub::{
-    Chunks, ConnectionId, Connections, Hub, HubOptions, PolicyIndex, ShardConnection, ShardIndex,
-};
-use model::{
-    BackboneIndex, Code, Epoch, Limits, Moment, Position, RandomState, Refusal, TopicPolicy,
-};
-use protocol::http::HttpDate;
-use protocol::websocket::Inflater;
+use hub::{ConnectionId, Hub, HubOptions, PolicyIndex, ShardConnection, ShardIndex};
+use model::{BackboneIndex, Code, Epoch, Limits, Moment, Position, Refusal, TopicPolicy};
 use tokio::sync::mpsc;
 
 use crate::backbones::Backbones;
-use crate::budget::Subscribing;
-use crate::closing::ClosingConnections;
 use crate::config::Config;
-use crate::connection::{Connection, Transports};
-use crate::desks::{DeviceDesk, HistoryDesk, PublishDesk, RequestDesk, SubscriberDesk};
+use crate::desks::{DeviceDesk, HistoryDesk, HttpDesk, PublishDesk, RequestDesk, SubscriberDesk};
+use crate::edge::Edge;
 use crate::encoder::NativeEncoder;
-use crate::input::WaitingInputs;
 use crate::mail::ShardMail;
-use crate::memory::{Elsewhere, Memory};
+use crate::memory::{Memory, Relief};
+use crate::peers::Peers;
 use crate::store::DiskParts;
-use crate::turn_budget::{STEPS_OF_MAIL, TurnBudget, steps_of_bytes};
+use crate::turn::{Next, STEPS_OF_MAIL, Turn, steps_of_bytes};
 
 /// A shard, over real sockets or simulated ones.
 pub struct Shard<I> {
-    pub(crate) io: I,
     pub(crate) index: ShardIndex,
-    pub(crate) shard_count: u16,
     pub(crate) config: Arc<Config>,
     pub(crate) access: Arc<Access>,
+    pub(crate) secret: Secret,
+    pub(crate) peers: Peers,
+    pub(crate) edge: Edge<I>,
     pub(crate) hub: Hub<NativeEncoder>,
     pub(crate) backbones: Backbones,
-    pub(crate) connections: Connections<Connection>,
-    /// The places of connections among those of their address, apart: most servers see few addresses that count.
-    pub(crate) counted: Chunks<Counted>,
-    /// Connections of which more may be received or carried out than was: their events were told already.
-    pub(crate) inputs: WaitingInputs,
-    pub(crate) subscribing: Subscribing,
-    pub(crate) transports: Transports,
-    /// Connections whose peers send nothing more and are to be answered still.
-    pub(crate) half_closed: HashSet<ConnectionId, RandomState>,
-    /// Connections about HTTP, and some that were: the sweep drops those that became sessions.
-    pub(crate) requests: Vec<ConnectionId>,
-    /// Connections to be closed once they took what waits for them, or when the time is up.
-    pub(crate) closing: ClosingConnections,
     pub(crate) publishing: PublishDesk,
     pub(crate) reading: HistoryDesk,
     pub(crate) subscribers: SubscriberDesk,
     pub(crate) asking: RequestDesk,
     pub(crate) devices: DeviceDesk,
-    /// WebSockets that have to present a token until then, the earliest first.
-    pub(crate) unauthenticated: VecDeque<(ConnectionId, Duration)>,
-    pub(crate) inflater: Inflater,
-    pub(crate) epoch: Epoch,
-    pub(crate) secret: Secret,
-    mailbox: MailReceiver<ShardMail>,
-    pub(crate) peers: Vec<MailSender<ShardMail>>,
-    /// Mail that found no room, per shard, in order. Only what must not be lost waits here.
-    pub(crate) waiting: Vec<VecDeque<ShardMail>>,
-    pub(crate) api: Option<mpsc::Sender<Exchange>>,
-    pub(crate) buffer: Vec<u8>,
-    /// Connections beyond this many get no session, only ordinary answers.
-    pub(crate) sessions_max: usize,
-    pub(crate) now: Moment,
+    pub(crate) http: HttpDesk,
     pub(crate) memory: Memory,
-    /// Room for what this shard makes others allocate.
-    pub(crate) elsewhere: Elsewhere,
-    /// When the last round of shedding memory began.
-    pub(crate) relieved_at: Duration,
-    swept_at: u32,
-    /// A connection ended after this turn ordered publications and requests: the next one comes at once.
-    pub(crate) has_leavings: bool,
-    pub(crate) turn_budget: TurnBudget,
-    is_stopping: bool,
+    pub(crate) relief: Relief,
+    pub(crate) turn: Turn,
+    pub(crate) now: Moment,
     pub(crate) counters: ShardCounters,
     pub(crate) delivery_times: Times,
-    /// The second, and how answers say it.
-    pub(crate) date: (u64, HttpDate),
-    /// Names of hosts that were refused.
-    pub(crate) unknown_hosts: HashSet<Box<str>>,
-    /// Origins of pages that were refused.
-    pub(crate) foreign_origins: HashSet<Box<str>>,
-    pub(crate) refusals: u64,
-    pub(crate) http_requests: u64,
 }
 
 /// What a shard is made of.
@@ -133,8 +85,6 @@ pub struct ShardParts<I> {
 pub fn moment(reading: Reading) -> Moment {
     Moment { elapsed: reading.elapsed, unix_ms: reading.unix_ms }
 }
-
-const READ_BUFFER_BYTES: usize = 64 << 10;
 
 /// Adds the disk's backbone to the table, and its topics to the hub, as they were found.
 fn open_disk(
@@ -196,49 +146,24 @@ impl<I: Io> Shard<I> {
             open_disk(parts, &mut backbones, &config.limits, &mut hub, now, times);
         }
         Self {
-            io,
             index,
-            shard_count,
             hub,
             backbones,
-            connections: Connections::default(),
-            counted: Chunks::default(),
-            inputs: WaitingInputs::default(),
-            subscribing: Subscribing::default(),
-            transports: Transports::default(),
-            half_closed: HashSet::default(),
-            requests: Vec::new(),
-            closing: ClosingConnections::default(),
+            edge: Edge::new(io, sessions_max),
             publishing: PublishDesk::new(index, &config.limits),
             reading: HistoryDesk::new(&config.limits),
             subscribers: SubscriberDesk::new(&config.limits),
             asking: RequestDesk::new(index, shard_count, &config.limits),
             devices: DeviceDesk::new(&config.applications, &config.limits),
-            unauthenticated: VecDeque::new(),
-            inflater: Inflater::default(),
-            epoch: epoch.clone(),
+            http: HttpDesk::new(api),
             secret,
-            mailbox,
-            waiting: peers.iter().map(|_| VecDeque::new()).collect(),
-            peers,
-            api,
-            buffer: vec![0; READ_BUFFER_BYTES],
-            sessions_max,
-            now,
+            peers: Peers::new(mailbox, peers),
             memory,
-            elsewhere: Elsewhere::default(),
-            relieved_at: Duration::ZERO,
-            swept_at: now.coarse_seconds(),
-            has_leavings: false,
-            turn_budget: TurnBudget::default(),
-            is_stopping: false,
+            relief: Relief::default(),
+            turn: Turn::new(now),
+            now,
             counters: ShardCounters::default(),
             delivery_times: Times::default(),
-            date: (0, HttpDate::at(0)),
-            unknown_hosts: HashSet::new(),
-            foreign_origins: HashSet::new(),
-            refusals: 0,
-            http_requests: 0,
             config,
             access,
         }
@@ -246,17 +171,17 @@ impl<I: Io> Shard<I> {
 
     /// The shard's sockets.
     pub fn io_mut(&mut self) -> &mut I {
-        &mut self.io
+        &mut self.edge.io
     }
 
     /// Steps so far in what peers choose the number or the size of.
     pub(crate) fn work(&self) -> u64 {
-        self.hub.work() + self.asking.under_way.work() + self.turn_budget.steps()
+        self.hub.work() + self.asking.under_way.work() + self.turn.steps()
     }
 
     /// Counts steps of the shard itself.
     pub(crate) fn note_work(&mut self, steps: u64) {
-        self.turn_budget.note(steps);
+        self.turn.note(steps);
     }
 
     /// Counts bytes that are decoded, copied or told.
@@ -271,16 +196,16 @@ impl<I: Io> Shard<I> {
 
     /// Steps that are left of the present stage of the turn.
     pub(crate) fn steps_left(&self) -> u64 {
-        self.turn_budget.steps_left(self.work())
+        self.turn.steps_left(self.work())
     }
 
     /// Waits for something to do, at most `timeout`.
     pub fn wait(&mut self, timeout: Duration) {
-        if timeout.is_zero() || self.mailbox.prepare_to_sleep() {
-            self.io.wait(Some(timeout));
-            self.mailbox.wake_up();
+        if timeout.is_zero() || self.peers.prepare_to_sleep() {
+            self.edge.io.wait(Some(timeout));
+            self.peers.wake_up();
         } else {
-            self.io.wait(Some(Duration::ZERO));
+            self.edge.io.wait(Some(Duration::ZERO));
         }
     }
 
@@ -290,22 +215,22 @@ impl<I: Io> Shard<I> {
         self.now = now;
         self.hub.handle_time(now);
         self.counters.turns += 1;
-        self.turn_budget.begin_turn(self.work());
+        self.turn.begin_turn(self.work());
         // What waited goes before what is new, which may have to wait in its turn.
-        for _ in 0..self.inputs.turns() {
+        for _ in 0..self.edge.inputs.turns() {
             if self.has_worked_enough() {
                 break;
             }
-            if let Some((link, waiting)) = self.inputs.next() {
+            if let Some((link, waiting)) = self.edge.inputs.next() {
                 self.go_on(link, waiting);
             }
         }
-        while let Some(event) = self.io.poll_event() {
+        while let Some(event) = self.edge.io.poll_event() {
             self.handle_event(event);
         }
-        self.turn_budget.begin_stage(self.work());
+        self.turn.begin_stage(self.work());
         self.take_mail();
-        self.has_leavings = false;
+        self.turn.take_leavings();
         self.run_backbone();
         self.run_requests();
         self.hub.renew_some();
@@ -314,7 +239,7 @@ impl<I: Io> Shard<I> {
         self.send_mail();
         let has_more = self.flush();
         while let Some(link) = self.hub.poll_granted() {
-            self.inputs.wake(link);
+            self.edge.inputs.wake(link);
         }
         self.relieve_memory();
         self.fetch_pages();
@@ -322,32 +247,27 @@ impl<I: Io> Shard<I> {
             self.close_native(link, &refusal, refusal.code.number());
         }
         self.finish_closing();
-        self.turn_budget.end_turn(self.work());
-        if self.is_stopping && self.closing.is_empty() {
+        self.turn.end_turn(self.work());
+        if self.turn.is_stopping() && self.edge.closing.is_empty() {
             return None;
         }
-        const IDLE: Duration = Duration::from_millis(500);
-        const RETRY: Duration = Duration::from_millis(1);
-        let must_retry = self.waiting.iter().any(|waiting| !waiting.is_empty())
-            || self.hub.is_shedding()
-            || self.hub.is_renewing()
-            || self.hub.has_lapped_followers();
-        let due = [self.hub.due_at(), self.asking.under_way.due_at(), self.closing.due_at()]
-            .into_iter()
-            .flatten()
-            .min();
-        let due = due.map(|at| at.saturating_sub(now.elapsed));
-        let idle = due.map_or(IDLE, |due| due.min(IDLE));
         debug_assert!(
-            !self.inputs.parked().any(|link| self.may_go_on(link)),
+            !self.edge.inputs.parked().any(|link| self.may_go_on(link)),
             "what may go on has a turn"
         );
-        let has_input = self.inputs.turns() > 0 || self.closing.is_touched();
-        let has_work = has_more || self.has_leavings || has_input;
-        match (has_work, must_retry) {
-            (true, _) => Some(Duration::ZERO),
-            (false, true) => Some(idle.min(RETRY)),
-            (false, false) => Some(idle),
+        Some(self.turn.pause(now, self.next(has_more)))
+    }
+
+    /// What is to be done next; `has_more` is to be sent.
+    fn next(&self, has_more: bool) -> Next {
+        let due = [self.hub.due_at(), self.asking.under_way.due_at(), self.edge.closing.due_at()];
+        Next {
+            has_work: has_more || self.edge.inputs.turns() > 0 || self.edge.closing.is_touched(),
+            must_retry: self.peers.has_waiting()
+                || self.hub.is_shedding()
+                || self.hub.is_renewing()
+                || self.hub.has_lapped_followers(),
+            due_at: due.into_iter().flatten().min(),
         }
     }
 
@@ -362,10 +282,6 @@ impl<I: Io> Shard<I> {
         for kept_at in finished {
             self.delivery_times.note(Duration::from_millis(unix_ms.saturating_sub(kept_at)));
         }
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.is_stopping
     }
 
     /// How other shards name a connection of this one.
@@ -429,7 +345,7 @@ impl<I: Io> Shard<I> {
             if self.has_worked_enough() {
                 return;
             }
-            let Some(mail) = self.mailbox.receive() else { return };
+            let Some(mail) = self.peers.receive() else { return };
             self.note_work(STEPS_OF_MAIL);
             match mail {
                 ShardMail::Hub { from, mail } => self.hub.handle_mail(from, mail, self.now),
@@ -479,23 +395,21 @@ impl<I: Io> Shard<I> {
     }
 
     fn sweep_if_due(&mut self) {
-        let now = self.now.coarse_seconds();
-        if now != self.swept_at {
-            self.swept_at = now;
+        if let Some(now) = self.turn.poll_second(self.now) {
             self.sweep(now);
             self.give_up_parked();
         }
     }
 
     fn stop(&mut self) {
-        self.is_stopping = true;
+        self.turn.stop();
         let text = "the server is stopping; come back, or go to another node";
         let refusal = Refusal::new(Code::GoingAway, text);
         // Whoever polls not just now would be waited for in vain.
         self.drop_unpolled();
-        let (end, polled_end) = self.connections.ends();
-        for place in (0..end).chain(self.connections.first_unattached()..polled_end) {
-            let Some(link) = self.connections.current(place) else { continue };
+        let (end, polled_end) = self.edge.connections.ends();
+        for place in (0..end).chain(self.edge.connections.first_unattached()..polled_end) {
+            let Some(link) = self.edge.connections.current(place) else { continue };
             match self.open_connection(link).map(|connection| connection.conversation.native()) {
                 Some(Some(_)) => self.close_native(link, &refusal, refusal.code.number()),
                 Some(None) => {

@@ -12,10 +12,11 @@ use protocol::native::binary::IsBinary;
 use protocol::native::{self, Batch, Encoding, Framing, MessageBuilder, Opening, decode_opening};
 
 use crate::asker::origin_fields;
-use crate::connection::{Connection, Conversation, Native, Transport};
 use crate::conversation::check_filter;
+use crate::dialects::{Conversation, Native};
+use crate::edge::Commands;
+use crate::edge::{Connection, Transport};
 use crate::encoder::Manner;
-use crate::input::Commands;
 use crate::key::{SessionPlace, key_of, no_session, place_of};
 use crate::mail::{SessionRequest, ShardMail};
 use crate::reply::Asker;
@@ -69,7 +70,7 @@ impl<I: Io> Shard<I> {
         let shard = request.place.shard;
         if shard == self.index {
             self.handle_own_session_request(request);
-        } else if shard.0 < self.shard_count {
+        } else if shard.0 < self.peers.count() {
             self.check_mail("take the request")?;
             self.mail_to(shard, ShardMail::SessionRequest(Box::new(request)));
         } else {
@@ -153,7 +154,7 @@ impl<I: Io> Shard<I> {
             connection.conversation = Conversation::Native(native);
             connection.heard_at = opened_at;
         }
-        self.transports.responses.insert(link, opened_at);
+        self.edge.transports.responses.insert(link, opened_at);
         self.begin_session(link, new);
     }
 
@@ -206,7 +207,7 @@ impl<I: Io> Shard<I> {
     /// Takes a request about a session that should be on this shard.
     pub(crate) fn handle_own_session_request(&mut self, request: SessionRequest) {
         let SessionRequest { place, asker, commands, polled_after } = request;
-        let Some(link) = self.connections.named(place.connection) else {
+        let Some(link) = self.edge.connections.named(place.connection) else {
             return self.answer_refusal(asker, &no_session());
         };
         let answers_bytes_max = self.config.limits.answers_bytes_max;
@@ -214,7 +215,7 @@ impl<I: Io> Shard<I> {
         if connection.and_then(Connection::open_native).is_none() {
             return self.answer_refusal(asker, &no_session());
         }
-        let is_full = self.inputs.bytes_of_commands(link) >= answers_bytes_max;
+        let is_full = self.edge.inputs.bytes_of_commands(link) >= answers_bytes_max;
         if is_full && !commands.is_empty() {
             let text = "cannot take more commands now: answers_bytes_max bytes of earlier ones wait until their answers \
                         are read; read the session's response, then send these again";

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use backbone::Ticket;
 use engine::Io;
-use hub::{ConnectionId, SelectorTree, ShardIndex, home_shard};
+use hub::{ConnectionId, SelectorTree, ShardIndex};
 use model::planted::{Fault, is_planted};
 use model::{
     Acknowledge, BackboneIndex, Code, CommandId, Draft, Event, Limits, Payload, PayloadKind,
@@ -73,7 +73,7 @@ impl<I: Io> Shard<I> {
             return Err(Refusal::new(Code::NoStore, text));
         }
         let topic = topic_of(principal, name, &self.config.limits)?;
-        Ok((home_shard(&topic, self.shard_count), topic))
+        Ok((self.peers.home_of(&topic), topic))
     }
 
     /// Changes what a session is subscribed to, once what it asked for before is done.
@@ -222,7 +222,7 @@ impl<I: Io> Shard<I> {
             self.await_publish(Parked::Acknowledge(self.session_reply(link, id, ANSWER_BYTES)));
         // What this shard knows of need not be asked for: usually that is all, for it was told here.
         let unknown = positions.iter().filter(|(of, position)| !self.has_reached(of, position));
-        let mut homes: Vec<_> = unknown.map(|(of, _)| home_shard(of, self.shard_count)).collect();
+        let mut homes: Vec<_> = unknown.map(|(of, _)| self.peers.home_of(of)).collect();
         homes.sort_unstable_by_key(|home| home.0);
         homes.dedup();
         self.ask_next_home(ticket, topic, positions, homes);
@@ -253,7 +253,7 @@ impl<I: Io> Shard<I> {
                 let unchecked = UncheckedPositions { ticket, topic, positions, homes };
                 self.mail_to(home, ShardMail::CheckPositions(Box::new(unchecked)));
             }
-            None => match home_shard(&topic, self.shard_count) {
+            None => match self.peers.home_of(&topic) {
                 home if home == self.index => self.remember(ticket, topic, positions),
                 home => self.mail_to(home, ShardMail::Remember { ticket, topic, positions }),
             },
@@ -265,12 +265,12 @@ impl<I: Io> Shard<I> {
     pub(crate) fn check_positions(&mut self, unchecked: UncheckedPositions) {
         let UncheckedPositions { ticket, topic, positions, homes } = unchecked;
         let beyond = positions.iter().find_map(|(of, position)| {
-            if home_shard(of, self.shard_count) != self.index {
+            if self.peers.home_of(of) != self.index {
                 return None;
             }
             let head = match self.hub.standing(of) {
                 Some((head, _)) if head.epoch == position.epoch => head.sequence,
-                None if position.epoch == self.epoch => Sequence::START,
+                None if position.epoch == *self.backbones.epoch_in_memory() => Sequence::START,
                 _ => return None,
             };
             (position.sequence > head).then_some((of, position.sequence, head))

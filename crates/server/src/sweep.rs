@@ -7,7 +7,8 @@ use hub::ConnectionId;
 use model::{Code, Refusal};
 use protocol::websocket::Due;
 
-use crate::connection::{Connection, Conversation, Transport};
+use crate::dialects::Conversation;
+use crate::edge::{Connection, Transport};
 use crate::shard::Shard;
 
 /// What to do about a connection.
@@ -32,13 +33,7 @@ impl<I: Io> Shard<I> {
         if self.index.0 == 0 {
             self.log_untold_refusals();
         }
-        let requests = std::mem::take(&mut self.requests);
-        for link in requests {
-            let Some(connection) = self.open_connection(link) else { continue };
-            if connection.conversation.is_long_lived() {
-                continue;
-            }
-            self.requests.push(link);
+        for link in self.edge.requests() {
             self.look_at(link, now);
         }
         self.sweep_polled(now);
@@ -47,11 +42,11 @@ impl<I: Io> Shard<I> {
         let shortest =
             limits.ping_after_ms.min(limits.silence_ms).min(limits.stream_keep_alive_ms).as_secs();
         let period = (shortest / LOOKS_PER_LIMIT).clamp(1, 60) as u32;
-        let (end, _) = self.connections.ends();
+        let (end, _) = self.edge.connections.ends();
         let share = end.div_ceil(period);
         let first = (now % period) * share;
         for place in first..(first + share).min(end) {
-            let Some(link) = self.connections.current(place) else { continue };
+            let Some(link) = self.edge.connections.current(place) else { continue };
             if self.connection(link).is_some_and(|open| open.conversation.is_long_lived()) {
                 // Whoever says nothing more keeps no place among those that waited.
                 self.release_subscriptions(link);
@@ -103,9 +98,13 @@ impl<I: Io> Shard<I> {
         let (message, answer) = (limits.message_ms, limits.answer_ms);
         let (ping_after, silence) = (limits.ping_after_ms, limits.silence_ms);
         let (keep_stream_alive, stream) = (limits.stream_keep_alive_ms, limits.stream_ms_max);
-        let begun_at =
-            self.transports.inbounds.get_mut(link).and_then(|inbound| inbound.partial_since(now));
-        let connection = self.connections.get(link)?;
+        let begun_at = self
+            .edge
+            .transports
+            .inbounds
+            .get_mut(link)
+            .and_then(|inbound| inbound.partial_since(now));
+        let connection = self.edge.connections.get(link)?;
         let since = |at: u32| Duration::from_secs(u64::from(now.saturating_sub(at)));
         let quiet = since(connection.heard_at);
         let trickles = begun_at.is_some_and(|at| since(at) > message);
@@ -139,7 +138,7 @@ impl<I: Io> Shard<I> {
                 })
             }
             Transport::Response { is_closing: false } => {
-                let opened_at = self.transports.responses.get(&link).copied().unwrap_or(now);
+                let opened_at = self.edge.transports.responses.get(&link).copied().unwrap_or(now);
                 let is_over = since(opened_at) > stream;
                 match is_over {
                     true => Some(Verdict::Roll),

@@ -3,6 +3,7 @@
 
 mod devices;
 mod history;
+mod http;
 mod publish;
 mod requests;
 mod statistics;
@@ -11,6 +12,7 @@ mod subscribers;
 pub(crate) use self::devices::{Attachment, DeviceDesk};
 pub use self::history::HistoryReply;
 pub(crate) use self::history::{HistoryDesk, HistoryRead, StoreRead};
+pub(crate) use self::http::HttpDesk;
 pub(crate) use self::publish::{Parked, PublishDesk};
 pub(crate) use self::requests::{Handler, RequestDesk};
 pub(crate) use self::statistics::Statistics;

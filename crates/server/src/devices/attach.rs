@@ -9,10 +9,9 @@ use model::{Refusal, device_name};
 use protocol::http::{BodyLen, BodyReader, MessageFraming, RequestHead, encode_response_head};
 use serde_json::json;
 
-use super::attached::Attached;
 use super::query::Query;
-use crate::connection::Conversation;
 use crate::device_mail::DeviceMail;
+use crate::dialects::{Attached, Conversation};
 use crate::shard::Shard;
 
 impl<I: Io> Shard<I> {

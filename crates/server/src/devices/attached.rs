@@ -2,47 +2,16 @@
 
 use std::sync::Arc;
 
-use access::ApplicationIndex;
 use engine::Io;
 use hub::{ConnectionId, DevicePlace};
 use model::{Asked, Code, Payload, Refusal, Respond, Unanswered, device_topic};
-use protocol::device::{self, DeviceSays};
-use protocol::http::MessageFraming;
+use protocol::device::DeviceSays;
 
-use crate::byte_queue::ByteQueue;
-use crate::connection::Conversation;
 use crate::device_mail::DeviceMail;
+use crate::dialects::{Attached, Conversation};
 use crate::requests::payload_of;
 use crate::shard::Shard;
-use crate::turn_budget::STEPS_OF_A_COMMAND;
-
-/// The connection of an attached device.
-#[derive(Debug)]
-pub(crate) struct Attached {
-    /// `APPLICATION/DEVICE`.
-    pub(super) name: Arc<str>,
-    pub(super) application: ApplicationIndex,
-    pub speech: device::Conversation,
-    /// What its connection did not take yet.
-    pub unsent: ByteQueue,
-}
-
-impl Attached {
-    /// `APPLICATION/DEVICE`.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(super) fn new(
-        name: Arc<str>,
-        application: ApplicationIndex,
-        framing: MessageFraming,
-        heartbeat_ms: u64,
-    ) -> Self {
-        let speech = device::Conversation::new(framing, heartbeat_ms);
-        Self { name, application, speech, unsent: ByteQueue::default() }
-    }
-}
+use crate::turn::STEPS_OF_A_COMMAND;
 
 impl<I: Io> Shard<I> {
     pub(super) fn attached(&mut self, link: ConnectionId) -> Option<&mut Attached> {
@@ -166,7 +135,7 @@ impl<I: Io> Shard<I> {
         let unsent_max = self.config.limits.device_unsent_bytes_max;
         let is_its_own =
             self.open_connection(link).is_some_and(|_| self.asking.under_way.is_for(request, link));
-        let connection = self.connections.get_mut(link).filter(|_| is_its_own);
+        let connection = self.edge.connections.get_mut(link).filter(|_| is_its_own);
         let Some(Conversation::Device(attached)) = connection.map(|open| &mut open.conversation)
         else {
             return false;

@@ -26,7 +26,7 @@ impl<I: Io> Shard<I> {
                 }
             }
             gather.shard += 1;
-            if gather.shard == self.shard_count {
+            if gather.shard == self.peers.count() {
                 return self.answer_gathered(gather);
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::Io;
-use hub::{Ask, ShardIndex, home_shard_of};
+use hub::{Ask, ShardIndex};
 use model::{Code, Draft, Payload, PayloadKind, Refusal, Request, TopicName, device_topic};
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::shard::Shard;
 
 impl<I: Io> Shard<I> {
     pub(super) fn mail_home(&mut self, name: Arc<str>, mail: DeviceMail) {
-        let home = home_shard_of(&name, self.shard_count);
+        let home = self.peers.home_of_device(&name);
         self.mail_device(home, mail);
     }
 

@@ -11,6 +11,3 @@ mod http;
 mod query;
 mod session;
 mod socket;
-
-pub(crate) use self::attached::Attached;
-pub(crate) use self::socket::DeviceSocket;

@@ -13,28 +13,11 @@ use protocol::websocket::{Channel, Heard, accept_plain_handshake, encode_handsha
 
 use super::query::Query;
 use crate::byte_queue::ByteQueue;
-use crate::connection::{Conversation, Transport};
+use crate::dialects::{Conversation, DeviceSocket};
+use crate::edge::Transport;
 use crate::reply::ReplyTo;
 use crate::shard::Shard;
-use crate::turn_budget::STEPS_OF_A_COMMAND;
-
-/// A WebSocket for one device.
-#[derive(Debug)]
-pub(crate) struct DeviceSocket {
-    /// `APPLICATION/DEVICE`.
-    name: Arc<str>,
-    application: ApplicationIndex,
-    timeout: std::time::Duration,
-    pub speech: Queries,
-    pub unsent: ByteQueue,
-}
-
-impl DeviceSocket {
-    /// Bytes of answers that wait for the connection, or for those before them.
-    pub(crate) fn answers_bytes(&self) -> usize {
-        self.unsent.len() + self.speech.bytes()
-    }
-}
+use crate::turn::STEPS_OF_A_COMMAND;
 
 impl<I: Io> Shard<I> {
     /// Opens a WebSocket for a device.
