@@ -118,7 +118,7 @@ impl Client {
         let token = self.nodes.token()?;
         let client = self.options.name.clone();
         let rates = self.options.rates;
-        let features = Some(Features::ALL);
+        let features = Some(Features::UNNAMED);
         let hello = model::Hello { token, client, batch: true, fragments: true, rates, features };
         let seed = self.seed.wrapping_add(self.take_id().0);
         let connection =

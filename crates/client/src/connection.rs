@@ -85,7 +85,7 @@ impl Connection {
             buffer: vec![0; 64 << 10],
             message_bytes_max: usize::MAX,
             payload_bytes_max: Limits::default().payload_bytes_max,
-            features: Features::ALL,
+            features: Features::UNNAMED,
         };
         connection.shake_hands(&target.authority).map_err(|refused| {
             let error = match refused.refusal {
@@ -116,7 +116,7 @@ impl Connection {
                     ..
                 }) => {
                     // Who lists none has those of before there was a list.
-                    let features = features.unwrap_or(Features::ALL);
+                    let features = features.unwrap_or(Features::UNNAMED);
                     answer = Some(Ok((message_bytes_max, payload_bytes_max, features)));
                 }
                 ServerRecord::Event(

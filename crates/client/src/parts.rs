@@ -179,7 +179,14 @@ mod tests {
 
     fn command(selectors: Vec<Selector>, positions: Vec<(TopicName, Position)>) -> Subscribe {
         let options = SubscribeOptions::default();
-        Subscribe { selectors, start: Start::All, positions, name: None, options }
+        Subscribe {
+            subscription: None,
+            selectors,
+            start: Start::All,
+            positions,
+            name: None,
+            options,
+        }
     }
 
     #[test]

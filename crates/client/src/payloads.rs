@@ -313,6 +313,7 @@ mod tests {
 
     fn topic(start: u64, epoch: &str) -> SubscribedTopic {
         SubscribedTopic {
+            subscriptions: vec![],
             topic: TopicName::parse("a", &Limits::default()).expect("valid"),
             number: 7,
             epoch: Epoch::new(epoch),

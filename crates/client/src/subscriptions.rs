@@ -327,7 +327,7 @@ impl Subscriptions {
         while let Some(command) = self.pending.pop_front() {
             match command {
                 PendingCommand::Drop(selectors) => {
-                    return Some(Command::Unsubscribe(Unsubscribe { selectors }));
+                    return Some(Command::Unsubscribe(Unsubscribe::Selectors(selectors)));
                 }
                 PendingCommand::Ask(id) => {
                     if let Some(subscribe) = self.ask(id, as_id) {
@@ -397,7 +397,14 @@ impl Subscriptions {
         let selectors = part.topics.iter().map(Selector::of_topic).collect();
         let options = self.all.get(&part.of)?.wanted.options.clone();
         self.parts.handle_asked(as_id, part);
-        Some(Subscribe { selectors, start: Start::All, positions, name: None, options })
+        Some(Subscribe {
+            subscription: None,
+            selectors,
+            start: Start::All,
+            positions,
+            name: None,
+            options,
+        })
     }
 
     /// Gives names back that were asked for on account of their places alone.
@@ -595,7 +602,9 @@ impl Subscriptions {
             let at = theirs.find(|at| at.epoch != own.epoch)?;
             let (epoch, head, start) = (at.epoch.clone(), at.sequence, at.sequence);
             let (number, recovered) = (self.payloads.number_of(topic), Some(false));
-            Some(SubscribedTopic { topic: topic.clone(), number, epoch, head, start, recovered })
+            let subscriptions = Vec::new();
+            let topic = topic.clone();
+            Some(SubscribedTopic { topic, number, subscriptions, epoch, head, start, recovered })
         };
         let mut adopted: Vec<_> = known.tracker.undescribed().filter_map(adopted).collect();
         adopted.sort_by(|one, other| one.topic.cmp(&other.topic));

@@ -188,7 +188,7 @@ impl Tracker {
         topic: &SubscribedTopic,
         is_unfinished: bool,
     ) -> Vec<Notification> {
-        let SubscribedTopic { topic: name, number, epoch, head, start, recovered } = topic;
+        let SubscribedTopic { topic: name, number, epoch, head, start, recovered, .. } = topic;
         let begun = Position { epoch: epoch.clone(), sequence: *start };
         let Some(place) = self.places.get_mut(name) else {
             // Where nothing is to come but news, the first of it is no snapshot, even if the topic is described again
@@ -321,6 +321,7 @@ mod tests {
     fn topic(epoch: &str, start: u64, head: u64, recovered: Option<bool>) -> SubscribedTopic {
         let (start, head) = (sequence(start), sequence(head));
         SubscribedTopic {
+            subscriptions: vec![],
             topic: name(),
             number: 7,
             epoch: Epoch::new(epoch),

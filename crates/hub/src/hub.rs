@@ -536,6 +536,7 @@ impl<E: Encoder> Hub<E> {
         SubscribedTopic {
             topic: topic.name.clone(),
             number: topic.number,
+            subscriptions: Vec::new(),
             epoch: self.topics.epoch(topic.epoch).clone(),
             head: topic.head,
             start: topic.head,

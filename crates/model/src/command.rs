@@ -1,5 +1,6 @@
 //! Commands: requests of a peer, independent of the dialect.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,9 +103,15 @@ pub struct Hello {
     pub features: Option<Features>,
 }
 
+/// The name of a subscription in its session, chosen by the client: 1 to 2^32 - 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SubscriptionId(pub NonZeroU32);
+
 /// A wish to read, all of it under the same options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subscribe {
+    /// Its name in the session. A subscription with one shares neither options nor place with others.
+    pub subscription: Option<SubscriptionId>,
     /// Topics and patterns; at least one.
     pub selectors: Vec<Selector>,
     /// Where to start in topics that `positions` does not name.
@@ -235,9 +242,21 @@ pub struct Unread {
 
 /// A wish to read no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsubscribe {
-    /// Selectors exactly as they were subscribed.
-    pub selectors: Vec<Selector>,
+pub enum Unsubscribe {
+    /// Selectors exactly as they were subscribed, by subscriptions without an id.
+    Selectors(Vec<Selector>),
+    /// A subscription with an id; what others select is read on.
+    Subscription(SubscriptionId),
+}
+
+impl Unsubscribe {
+    /// The selectors that it names; none if it names a subscription.
+    pub fn selectors(&self) -> &[Selector] {
+        match self {
+            Self::Selectors(selectors) => selectors,
+            Self::Subscription(_) => &[],
+        }
+    }
 }
 
 /// Something to be kept and passed on.

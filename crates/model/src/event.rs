@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     AckLevel, Asked, CommandId, Epoch, Features, HistoryPage, Position, Refusal, Response,
-    Selector, Sequence, TopicName,
+    Selector, Sequence, SubscriptionId, TopicName,
 };
 
 /// A message to a peer.
@@ -35,10 +35,17 @@ pub enum Event {
     Unsubscribed {
         /// Which command.
         id: Option<CommandId>,
+        /// The subscription that ended, if it has an id.
+        subscription: Option<SubscriptionId>,
         /// The selectors that are no longer read.
         selectors: Vec<Selector>,
         /// Whether we ended it, because the reader was too far behind.
         has_lagged: bool,
+    },
+    /// All that was published when a subscription with an id was made was sent.
+    Complete {
+        /// Which subscription.
+        subscription: SubscriptionId,
     },
     /// How far the reader is behind; 0 once it is not any more.
     Lag {
@@ -140,10 +147,11 @@ pub enum Event {
 
 impl Event {
     /// The names of all events on the wire.
-    pub const NAMES: [&'static str; 19] = [
+    pub const NAMES: [&'static str; 20] = [
         "welcome",
         "subscribed",
         "unsubscribed",
+        "complete",
         "lag",
         "topic",
         "gap",
@@ -168,6 +176,7 @@ impl Event {
             Self::Welcome { .. } => "welcome",
             Self::Subscribed(_) => "subscribed",
             Self::Unsubscribed { .. } => "unsubscribed",
+            Self::Complete { .. } => "complete",
             Self::Lag { .. } => "lag",
             Self::Topic(_) => "topic",
             Self::Gap(_) => "gap",
@@ -193,6 +202,8 @@ impl Event {
 pub struct Subscribed {
     /// Which command.
     pub id: Option<CommandId>,
+    /// The subscription, if it has an id.
+    pub subscription: Option<SubscriptionId>,
     /// The selectors that are now read.
     pub selectors: Vec<Selector>,
     /// The topics named without wildcard. Those that patterns select follow as `Event::Topic`.
@@ -204,8 +215,10 @@ pub struct Subscribed {
 pub struct SubscribedTopic {
     /// Its name.
     pub topic: TopicName,
-    /// Its number in binary records, the same for every session of the node.
+    /// Its number in records. A session with several readings of it is told a number for each.
     pub number: u32,
+    /// The subscriptions with ids that take what comes under this number.
+    pub subscriptions: Vec<SubscriptionId>,
     /// The life of its numbering.
     pub epoch: Epoch,
     /// The newest sequence when the answer was given; 0 when nothing was ever published.

@@ -1,10 +1,10 @@
 //! Features: optional parts of the protocol, negotiated in `hello` and `welcome`.
 
-use crate::Command;
+use crate::{Command, Unsubscribe};
 
 /// Features by name: neither side sends what belongs to one that the other did not name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Features(u8);
+pub struct Features(u16);
 
 impl Features {
     /// Several records in one message.
@@ -17,17 +17,26 @@ impl Features {
     pub const FRAGMENTS: Self = Self(1 << 3);
     /// Pages of histories.
     pub const HISTORY: Self = Self(1 << 4);
+    /// Subscriptions with ids of their own.
+    pub const IDS: Self = Self(1 << 5);
     /// Requests and their handlers.
-    pub const REQUESTS: Self = Self(1 << 5);
+    pub const REQUESTS: Self = Self(1 << 6);
     /// Subscribers with names.
-    pub const SUBSCRIBERS: Self = Self(1 << 6);
-    /// All that this version knows, which is also what who names none knows.
+    pub const SUBSCRIBERS: Self = Self(1 << 7);
+    /// All that this version knows.
     pub const ALL: Self = Self((1 << NAMES.len()) - 1);
+    /// The features of a peer that names none: those that there were before others were added.
+    pub const UNNAMED: Self = Self::ALL.without(Self::IDS);
 
     /// The features that a command needs. Devices are asked with requests.
     pub fn needed_by(command: &Command) -> Self {
         match command {
-            Command::Subscribe(wanted) if wanted.name.is_some() => Self::SUBSCRIBERS,
+            Command::Subscribe(wanted) => {
+                let named = if wanted.name.is_some() { Self::SUBSCRIBERS } else { Self::default() };
+                let by_id = if wanted.subscription.is_some() { Self::IDS } else { Self::default() };
+                named.with(by_id)
+            }
+            Command::Unsubscribe(Unsubscribe::Subscription(_)) => Self::IDS,
             Command::Acknowledge(_) => Self::SUBSCRIBERS,
             Command::History(_) => Self::HISTORY,
             Command::Handle(_)
@@ -36,8 +45,7 @@ impl Features {
             | Command::Respond(_) => Self::REQUESTS,
             Command::Attach(_) | Command::Detach(_) => Self::DEVICES.with(Self::REQUESTS),
             Command::Hello(_)
-            | Command::Subscribe(_)
-            | Command::Unsubscribe(_)
+            | Command::Unsubscribe(Unsubscribe::Selectors(_))
             | Command::Publish(_)
             | Command::Close
             | Command::Ping => Self::default(),
@@ -63,7 +71,7 @@ impl Features {
 
     /// These but not the others.
     #[must_use]
-    pub fn without(self, others: Self) -> Self {
+    pub const fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
 
@@ -79,8 +87,8 @@ impl Features {
     }
 }
 
-const NAMES: [&str; 7] =
-    ["batch", "deltas", "devices", "fragments", "history", "requests", "subscribers"];
+const NAMES: [&str; 8] =
+    ["batch", "deltas", "devices", "fragments", "history", "ids", "requests", "subscribers"];
 
 #[cfg(test)]
 mod tests {

@@ -29,7 +29,7 @@ pub use access::{Action, Anonymous, Principal, bearer_token, split_authorization
 pub use code::{Advice, Code, Refusal};
 pub use command::{
     Acknowledge, Command, CommandId, DeltaKind, Hello, Publish, Resume, Start, Subscribe,
-    SubscribeOptions, SubscriberName, Unread, Unsubscribe,
+    SubscribeOptions, SubscriberName, SubscriptionId, Unread, Unsubscribe,
 };
 pub use device::{Attach, Detach};
 pub use device_name::{

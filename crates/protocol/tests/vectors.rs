@@ -63,21 +63,33 @@ fn publication(kind: PayloadKind, payload: &[u8], sequence: u64) -> Publication 
     Publication::new(Payload::new(kind, payload), sequence, now)
 }
 
+/// The topic that a record of JSON names, and its number if it tells one.
+fn topic_told(line: &str, topic: &TopicRef<'_>, limits: &Limits) -> (TopicName, Option<u32>) {
+    let record: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    let name = record["topic"].as_str().expect("a topic");
+    let number = match topic {
+        TopicRef::Name(topic) => {
+            assert_eq!(topic, name, "{line}");
+            None
+        }
+        TopicRef::Number(number) => Some(*number),
+    };
+    (TopicName::parse(name, limits).expect("valid"), number)
+}
+
 #[test]
 fn json_publications_are_read_and_written_byte_for_byte() {
     let limits = Limits::default();
     for line in vectors("json-publication") {
         let records = json::decode_server_message(line, &limits).expect(line);
-        let [ServerRecord::Publication { topic: TopicRef::Name(topic), sequence, kind, payload }] =
-            &records[..]
-        else {
+        let [ServerRecord::Publication { topic, sequence, kind, payload }] = &records[..] else {
             panic!("{line}")
         };
         let SequenceRef::Full(sequence) = sequence else { panic!("{line}") };
-        let topic = TopicName::parse(topic, &limits).expect("valid");
+        let (topic, number) = topic_told(line, topic, &limits);
         let mut written = Vec::new();
         let told = publication(*kind, payload, sequence.get());
-        json::append_publication(&topic, &told, &mut written);
+        json::append_publication(&topic, number, &told, &mut written);
         assert_eq!(String::from_utf8(written).expect("UTF-8"), line);
     }
 }
@@ -150,12 +162,11 @@ fn json_deltas_and_pieces_are_read_and_written() {
         else {
             panic!("{line}")
         };
-        let TopicRef::Name(topic) = topic else { panic!("{line}") };
-        let topic = TopicName::parse(topic, &limits).expect("valid");
+        let (topic, number) = topic_told(line, topic, &limits);
         let told = publication(*kind, b"", sequence.get());
         let delta = DeltaRef { base: *base, kind: *delta, crc: *crc, bytes };
         let mut written = Vec::new();
-        json::append_delta(&topic, &told, &delta, &mut written);
+        json::append_delta(&topic, number, &told, &delta, &mut written);
         assert_eq!(String::from_utf8(written).expect("UTF-8"), line);
     }
     for line in vectors("json-fragment") {
@@ -164,14 +175,13 @@ fn json_deltas_and_pieces_are_read_and_written() {
         else {
             panic!("{line}")
         };
-        let TopicRef::Name(topic) = topic else { panic!("{line}") };
-        let topic = TopicName::parse(topic, &limits).expect("valid");
+        let (topic, number) = topic_told(line, topic, &limits);
         let start = *offset as usize;
         let mut payload = vec![0; *total as usize];
         payload[start..start + bytes.len()].copy_from_slice(bytes);
         let told = publication(*kind, &payload, sequence.get());
         let mut written = Vec::new();
-        json::append_fragment(&topic, &told, start..start + bytes.len(), &mut written);
+        json::append_fragment(&topic, number, &told, start..start + bytes.len(), &mut written);
         assert_eq!(String::from_utf8(written).expect("UTF-8"), line);
     }
 }

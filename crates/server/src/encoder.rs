@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use hub::{Delta, Encoder, EncodingIndex, Form, Payloads, Progress, Record};
-use model::{DeltaKind, Epoch, Event, Publication, TopicName};
+use model::{DeltaKind, Epoch, Event, Features, Publication, TopicName};
 use payload::delta;
 use payload::filter::{self, Filter, PayloadReader};
 use protocol::native::{DeltaRef, Encoding, EventPlace, Framing, MessageBuilder, join_epochs};
@@ -274,19 +274,20 @@ fn place_in_many(record: Record<'_>, progress: Progress) -> Option<EventPlace<'_
 }
 
 fn append_json_or_binary(encoding: Encoding, record: Record<'_>, out: &mut Vec<u8>) {
+    let features = Features::UNNAMED;
     match record {
         Record::Publication { topic, number, publication, form, .. } => {
             let is_next = form == Form::Short;
-            encoding.append_publication(topic, number, publication, is_next, out);
+            encoding.append_publication(topic, number, publication, is_next, features, out);
         }
         Record::Delta { topic, number, publication, delta, .. } => {
             let Delta { base, kind, bytes, crc } = delta;
             let delta = DeltaRef { base: *base, kind: *kind, crc: *crc, bytes };
-            encoding.append_delta(topic, number, publication, &delta, out);
+            encoding.append_delta(topic, number, publication, &delta, features, out);
         }
         Record::Fragment { topic, number, publication, piece, .. } => {
             let piece = piece.start..piece.end;
-            encoding.append_fragment(topic, number, publication, piece, out);
+            encoding.append_fragment(topic, number, publication, piece, features, out);
         }
         Record::Topic(topic) => encoding.append_event(&Event::Topic(topic.clone()), out),
         Record::Event(event) => encoding.append_event(event, out),

@@ -416,6 +416,7 @@ mod tests {
         };
         let selectors = ["a/+", "b"].map(|text| Selector::parse(text, &limits).expect("valid"));
         let mut wanted = Subscribe {
+            subscription: None,
             selectors: selectors.to_vec(),
             start: model::Start::Snapshot,
             positions: vec![(topic("a/1"), at(9))],

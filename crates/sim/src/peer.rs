@@ -147,6 +147,7 @@ impl SimPeer {
     pub fn subscribe(&mut self, selector: Selector) -> Vec<u8> {
         self.selectors.push(selector.clone());
         let wanted = Subscribe {
+            subscription: None,
             selectors: vec![selector],
             start: Start::Snapshot,
             positions: Vec::new(),

@@ -240,7 +240,14 @@ impl Reader {
         let acknowledged = self.acknowledged.clone();
         self.asked.insert(id, Asked::Subscribe { start: start.clone(), heads, acknowledged });
         let name = self.manner.name.clone();
-        let wanted = Subscribe { selectors, start, positions, name, options: self.options() };
+        let wanted = Subscribe {
+            subscription: None,
+            selectors,
+            start,
+            positions,
+            name,
+            options: self.options(),
+        };
         (CommandId(id), Command::Subscribe(wanted))
     }
 
@@ -329,7 +336,7 @@ impl Reader {
     fn unsubscribe(&mut self, selectors: Vec<Selector>) -> (CommandId, Command) {
         let id = self.take_id();
         self.asked.insert(id, Asked::Unsubscribe);
-        (CommandId(id), Command::Unsubscribe(Unsubscribe { selectors }))
+        (CommandId(id), Command::Unsubscribe(Unsubscribe::Selectors(selectors)))
     }
 
     /// Acknowledges what it has, if it has a name.

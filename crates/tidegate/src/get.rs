@@ -39,6 +39,7 @@ fn get_now(args: &GetArgs, topic: &TopicName) -> Outcome {
 fn wait_for(args: &GetArgs, topic: &TopicName, time: Duration) -> Outcome {
     let mut client = connect(&args.remote)?;
     client.subscribe(Subscribe {
+        subscription: None,
         selectors: vec![Selector::of_topic(topic)],
         start: Start::Snapshot,
         positions: Vec::new(),

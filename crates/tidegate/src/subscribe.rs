@@ -28,7 +28,14 @@ pub(crate) fn subscribe(args: &SubArgs) -> Outcome {
     let mut client = connect_with(&args.remote, rates)?;
     let mut hint = (std::io::stderr().is_terminal() && !args.output.json)
         .then(|| (Instant::now() + HINT_AFTER, hint_of(&selectors, &start)));
-    client.subscribe(Subscribe { selectors, start, positions, name: name.clone(), options });
+    client.subscribe(Subscribe {
+        subscription: None,
+        selectors,
+        start,
+        positions,
+        name: name.clone(),
+        options,
+    });
     let mut printed = name.map(Printed::new);
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {

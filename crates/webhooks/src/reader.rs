@@ -118,6 +118,7 @@ impl Reader {
     ) -> SubscriptionId {
         let is_read = |topic: &TopicName| self.topics.iter().any(|it| it.matches(topic.as_str()));
         client.subscribe(Subscribe {
+            subscription: None,
             selectors: self.topics.clone(),
             start: Start::All,
             positions: positions.into_iter().filter(|(topic, _)| is_read(topic)).collect(),

@@ -198,6 +198,7 @@ impl Reader {
             .map_err(|error| error.to_string())?;
         let selector = Selector::parse(selector, &Limits::default()).map_err(|e| e.to_string())?;
         client.subscribe(Subscribe {
+            subscription: None,
             selectors: vec![selector],
             start: Start::Snapshot,
             positions: Vec::new(),

@@ -164,6 +164,7 @@ fn a_command_that_is_too_large_for_the_server_is_refused_here_and_costs_nothing_
         model::Selector::parse(&text, &Limits::default()).expect("valid")
     };
     let large = Subscribe {
+        subscription: None,
         selectors: (0..200).map(selector).collect(),
         start: model::Start::All,
         positions: Vec::new(),

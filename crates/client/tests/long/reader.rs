@@ -78,7 +78,14 @@ impl Reader {
             7 => SubscribeOptions { conflation: Conflation::Always, ..plain },
             _ => plain,
         };
-        self.begin(Subscribe { selectors, start, positions: Vec::new(), name: None, options });
+        self.begin(Subscribe {
+            subscription: None,
+            selectors,
+            start,
+            positions: Vec::new(),
+            name: None,
+            options,
+        });
     }
 
     /// Ends one; answers what it was, with its positions as they would be stored.

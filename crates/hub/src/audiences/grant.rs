@@ -198,7 +198,9 @@ impl<E: Encoder> Hub<E> {
             (true, false) => Progress::InTopic,
             (true, true) => Progress::At(begun_ms),
         };
-        let subscribed = Event::Subscribed(Subscribed { id, selectors, topics: told });
+        let subscription = None;
+        let subscribed = Subscribed { id, subscription, selectors, topics: told };
+        let subscribed = Event::Subscribed(subscribed);
         self.tell_with(session, &subscribed, progress);
     }
 

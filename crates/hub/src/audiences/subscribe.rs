@@ -44,6 +44,9 @@ impl<E: Encoder> Hub<E> {
         id: Option<CommandId>,
         mut wanted: Subscribe,
     ) -> Result<(), Refusal> {
+        if wanted.subscription.is_some() {
+            return Err(no_ids_yet());
+        }
         self.check_count(session, &wanted.selectors)?;
         self.check_options(session, &wanted.options)?;
         let overlapping = self.overlapping(session, &wanted.selectors)?;
@@ -68,28 +71,31 @@ impl<E: Encoder> Hub<E> {
         id: Option<CommandId>,
         unwanted: Unsubscribe,
     ) -> Result<(), Refusal> {
-        self.end_subscriptions(session, &unwanted)?;
-        let (selectors, has_lagged) = (unwanted.selectors, false);
-        self.tell(session, &Event::Unsubscribed { id, selectors, has_lagged });
+        let Unsubscribe::Selectors(selectors) = unwanted else {
+            return Err(no_ids_yet());
+        };
+        self.end_subscriptions(session, &selectors)?;
+        let (subscription, has_lagged) = (None, false);
+        self.tell(session, &Event::Unsubscribed { id, subscription, selectors, has_lagged });
         Ok(())
     }
 
     pub(crate) fn end_subscriptions(
         &mut self,
         session: SessionIndex,
-        unwanted: &Unsubscribe,
+        unwanted: &[Selector],
     ) -> Result<(), Refusal> {
-        let mut gone: HashSet<&Selector> = unwanted.selectors.iter().collect();
-        self.note_work(unwanted.selectors.len());
+        let mut gone: HashSet<&Selector> = unwanted.iter().collect();
+        self.note_work(unwanted.len());
         let touched = self.audiences_with(session, &mut gone);
-        if let Some(strange) = unwanted.selectors.iter().find(|it| gone.contains(it)) {
+        if let Some(strange) = unwanted.iter().find(|it| gone.contains(it)) {
             let text = format!(
                 "cannot unsubscribe from `{strange}`: this session is not subscribed to it; give \
                  the selector exactly as it was subscribed"
             );
             return Err(Refusal::new(Code::NotSubscribed, text));
         }
-        let gone: HashSet<&Selector> = unwanted.selectors.iter().collect();
+        let gone: HashSet<&Selector> = unwanted.iter().collect();
         // The last first: so the others keep their places among the memberships.
         for audience in touched.into_iter().rev() {
             let options = self.options_of(audience).clone();
@@ -116,7 +122,9 @@ impl<E: Encoder> Hub<E> {
         if is_planted(Fault::UnansweredSubscribe) {
             return;
         }
-        self.tell(session, &Event::Subscribed(Subscribed { id, selectors, topics: Vec::new() }));
+        let (subscription, topics) = (None, Vec::new());
+        let subscribed = Subscribed { id, subscription, selectors, topics };
+        self.tell(session, &Event::Subscribed(subscribed));
     }
 
     fn manner(&self, session: SessionIndex, options: &SubscribeOptions) -> Manner {
@@ -489,6 +497,12 @@ impl<E: Encoder> Hub<E> {
             memberships.any(|at| audiences.at(at.audience).selects(transfer.topic.as_str()))
         });
     }
+}
+
+/// Says that subscriptions have no ids here.
+fn no_ids_yet() -> Refusal {
+    let text = "cannot give the subscription an id: this server has no `ids`; go by `features` in its `welcome`";
+    Refusal::new(Code::UnknownCommand, text)
 }
 
 /// The topic that a delivery is of: the one that is sought in its place, if that is what is planted.

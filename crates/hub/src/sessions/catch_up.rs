@@ -583,6 +583,7 @@ pub(crate) fn write_event(
         What::Announcement { start } => write(Record::Topic(&SubscribedTopic {
             topic: name,
             number,
+            subscriptions: Vec::new(),
             epoch,
             head: *start,
             start: *start,

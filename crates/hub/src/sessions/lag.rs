@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use model::{Conflation, Event, Selector, TopicName, Unsubscribe};
+use model::{Conflation, Event, Selector, TopicName};
 
 use crate::hub::Hub;
 use crate::sending::encoder::Encoder;
@@ -196,9 +196,9 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         self.counters.lagged_unsubscribes += 1;
-        let unwanted = Unsubscribe { selectors: selectors.clone() };
-        if self.end_subscriptions(index, &unwanted).is_ok() {
-            self.tell(index, &Event::Unsubscribed { id: None, selectors, has_lagged: true });
+        if self.end_subscriptions(index, &selectors).is_ok() {
+            let (id, subscription, has_lagged) = (None, None, true);
+            self.tell(index, &Event::Unsubscribed { id, subscription, selectors, has_lagged });
         }
     }
 }

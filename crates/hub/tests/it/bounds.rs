@@ -38,13 +38,13 @@ fn subscribe(
 ) {
     let selectors = selectors.into_iter().map(|text| node.selector(&text)).collect();
     let (start, name, options) = (Start::Snapshot, None, SubscribeOptions::default());
-    let wanted = Subscribe { selectors, start, positions, name, options };
+    let wanted = Subscribe { subscription: None, selectors, start, positions, name, options };
     node.hubs[0].subscribe(session, None, wanted).expect("within limits");
 }
 
 fn unsubscribe(node: &mut Node, session: SessionIndex, selectors: impl Iterator<Item = String>) {
     let selectors = selectors.map(|text| node.selector(&text)).collect();
-    let unwanted = Unsubscribe { selectors };
+    let unwanted = Unsubscribe::Selectors(selectors);
     node.hubs[0].unsubscribe(session, None, unwanted).expect("subscribed");
 }
 
@@ -190,7 +190,8 @@ fn patterns_that_cannot_be_compared_in_few_steps_are_refused() {
     subscribe(&mut node, session, shaped("x"), Vec::new());
     let selectors = shaped("y").map(|text| node.selector(&text)).collect();
     let (start, name, options) = (Start::Snapshot, None, SubscribeOptions::default());
-    let wanted = Subscribe { selectors, start, positions: Vec::new(), name, options };
+    let wanted =
+        Subscribe { subscription: None, selectors, start, positions: Vec::new(), name, options };
     let before = node.hubs[0].work();
     let refusal = node.hubs[0].subscribe(session, None, wanted).expect_err("too many steps");
     assert!(refusal.text.contains("overlap_steps_max"), "{refusal}");
@@ -338,7 +339,8 @@ fn who_stands_at_different_places_in_very_many_topics_has_to_catch_up_first() {
         let ask = |node: &mut Node| {
             let (selectors, options) = (vec![node.selector("#")], SubscribeOptions::default());
             let (start, positions) = (Start::Now, Vec::new());
-            let wanted = Subscribe { selectors, start, positions, name: None, options };
+            let wanted =
+                Subscribe { subscription: None, selectors, start, positions, name: None, options };
             let before = node.hubs[0].work();
             let asked = node.hubs[0].subscribe(session, None, wanted);
             (asked.map_err(|refusal| refusal.code), node.hubs[0].work() - before)
@@ -374,7 +376,7 @@ fn joined(patterns: usize) -> u64 {
     let session = node.readers[reader].as_ref().expect("open").session;
     let (selectors, options) = (vec![node.selector("#")], SubscribeOptions::default());
     let (start, positions) = (Start::Now, Vec::new());
-    let wanted = Subscribe { selectors, start, positions, name: None, options };
+    let wanted = Subscribe { subscription: None, selectors, start, positions, name: None, options };
     let before = node.hubs[0].work();
     node.hubs[0].subscribe(session, None, wanted).expect("few enough names");
     node.hubs[0].work() - before
@@ -597,7 +599,14 @@ fn operations_beyond_the_limit_are_refused_until_others_are_done() {
         let interval = Duration::from_millis(reader as u64);
         let options = SubscribeOptions { interval, ..SubscribeOptions::default() };
         let (selectors, start) = (vec![node.selector(selector)], Start::Now);
-        let wanted = Subscribe { selectors, start, positions: Vec::new(), name: None, options };
+        let wanted = Subscribe {
+            subscription: None,
+            selectors,
+            start,
+            positions: Vec::new(),
+            name: None,
+            options,
+        };
         node.hubs[0].subscribe(session, None, wanted)
     };
     let readers: Vec<usize> = (0..6).map(|_| node.open(0, SINGLE, ROOM)).collect();

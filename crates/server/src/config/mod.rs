@@ -166,7 +166,7 @@ impl Default for Config {
             hiccups: false,
             sequence_holes: false,
             unknown_events: false,
-            features: Features::ALL,
+            features: Features::UNNAMED,
             fault: None,
         }
     }

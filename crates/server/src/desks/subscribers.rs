@@ -33,7 +33,8 @@ impl Change {
     fn len(&self) -> usize {
         match self {
             Self::Subscribe(wanted) => 1 + wanted.selectors.len() + wanted.positions.len(),
-            Self::Unsubscribe(unwanted) => 1 + unwanted.selectors.len(),
+            Self::Unsubscribe(Unsubscribe::Selectors(selectors)) => 1 + selectors.len(),
+            Self::Unsubscribe(Unsubscribe::Subscription(_)) => 1,
         }
     }
 }
@@ -295,11 +296,18 @@ mod tests {
     fn subscribe() -> Subscribe {
         let options = SubscribeOptions::default();
         let (selectors, positions) = (Vec::new(), Vec::new());
-        Subscribe { selectors, start: Start::Snapshot, positions, name: None, options }
+        Subscribe {
+            subscription: None,
+            selectors,
+            start: Start::Snapshot,
+            positions,
+            name: None,
+            options,
+        }
     }
 
     fn unsubscribe() -> Change {
-        Change::Unsubscribe(Unsubscribe { selectors: Vec::new() })
+        Change::Unsubscribe(Unsubscribe::Selectors(Vec::new()))
     }
 
     fn topic(name: &str) -> TopicName {

@@ -67,6 +67,7 @@ fn selector(text: &str) -> Selector {
 
 fn subscribe(client: &mut Client, text: &str) -> SubscriptionId {
     client.subscribe(Subscribe {
+        subscription: None,
         selectors: vec![selector(text)],
         start: Start::Snapshot,
         positions: Vec::new(),

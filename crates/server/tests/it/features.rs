@@ -158,7 +158,7 @@ fn numbers_of(wanted: &str) -> Vec<u64> {
 fn a_session_is_sent_nothing_of_a_feature_that_its_hello_does_not_name() {
     let (node, _folder) = node("hello", "");
     let all: Vec<&str> = features().iter().map(|(name, _)| *name).collect();
-    assert!(model::Features::ALL.names().eq(all.iter().copied()), "each has a row");
+    assert!(model::Features::UNNAMED.names().eq(all.iter().copied()), "each has a row");
     let heard = tour(&node, &hello_without("nothing"));
     for feature in &all {
         assert!(heard.has(feature), "`{feature}` was named: {:?} {:?}", heard.types, heard.codes);
@@ -175,7 +175,7 @@ fn a_session_is_sent_nothing_of_a_feature_that_its_hello_does_not_name() {
 fn a_server_with_fewer_features_names_and_does_only_those() {
     for lacking in features().iter().map(|(name, _)| *name) {
         let named: Vec<&str> =
-            model::Features::ALL.names().filter(|name| *name != lacking).collect();
+            model::Features::UNNAMED.names().filter(|name| *name != lacking).collect();
         let (node, _folder) = node(lacking, &format!("features = {named:?}"));
         let welcome = node.socket().ask(&json!({"type": "hello"}));
         assert_eq!(welcome["features"], json!(named));

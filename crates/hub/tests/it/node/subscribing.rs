@@ -88,7 +88,8 @@ impl Node {
             floors.push((about, floor.get()));
         }
         self.floors.extend(floors);
-        let wanted = Subscribe { selectors, start, positions, name: None, options };
+        let wanted =
+            Subscribe { subscription: None, selectors, start, positions, name: None, options };
         let session = self.readers[reader].as_ref().expect("open").session;
         self.hubs[shard].subscribe(session, id, wanted).expect("within limits");
         self.commands
@@ -104,7 +105,14 @@ impl Node {
     ) {
         let selectors = selectors.iter().map(|text| self.selector(text)).collect();
         let options = SubscribeOptions { is_resumable: true, ..SubscribeOptions::default() };
-        let mut wanted = Subscribe { selectors, start, positions: Vec::new(), name: None, options };
+        let mut wanted = Subscribe {
+            subscription: None,
+            selectors,
+            start,
+            positions: Vec::new(),
+            name: None,
+            options,
+        };
         if let Some((id, epoch)) = last_id {
             let epoch = Epoch::new(epoch);
             let words: Vec<&str> = id.split(' ').collect();
@@ -137,7 +145,7 @@ impl Node {
         self.floors.retain(|(id, name), _| {
             name != selector.as_str() || known.commands.binary_search(id).is_err()
         });
-        let unwanted = Unsubscribe { selectors: vec![selector] };
+        let unwanted = Unsubscribe::Selectors(vec![selector]);
         // It may have been taken away meanwhile.
         let _ = self.hubs[known.shard].unsubscribe(known.session, None, unwanted);
     }

@@ -16,7 +16,7 @@ pub struct Conversation {
 
 impl Default for Conversation {
     fn default() -> Self {
-        Self { under_way: 0, has_spoken: false, features: Features::ALL }
+        Self { under_way: 0, has_spoken: false, features: Features::UNNAMED }
     }
 }
 
@@ -65,7 +65,7 @@ impl Conversation {
 
     /// Hears what features the peer has. A peer that names none has all of those that there were before they had names.
     pub fn handle_greeting(&mut self, named: Option<Features>) {
-        self.features = named.unwrap_or(Features::ALL);
+        self.features = named.unwrap_or(Features::UNNAMED);
     }
 
     /// Hears that the greeting was refused: the peer may greet once more, with another token.

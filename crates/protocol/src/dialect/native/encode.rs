@@ -1,6 +1,6 @@
 //! Whole WebSocket messages of one or more records, in any of the dialect's encodings.
 
-use model::{Event, Publication, TopicName};
+use model::{Event, Features, Publication, TopicName};
 
 use super::{DeltaRef, binary, json};
 use crate::http::ChunkWriter;
@@ -71,17 +71,20 @@ impl Encoding {
     }
 
     /// Appends a publication's record, without any message around it. `is_next` says that its
-    /// sequence follows from what the reader took last.
+    /// sequence follows from what the reader took last; `features` are those of both sides.
     pub fn append_publication(
         self,
         topic: &TopicName,
         number: u32,
         publication: &Publication,
         is_next: bool,
+        features: Features,
         out: &mut Vec<u8>,
     ) {
         match (self.is_binary(), is_next) {
-            (false, _) => json::append_publication(topic, publication, out),
+            (false, _) => {
+                json::append_publication(topic, told_to(features, number), publication, out);
+            }
             (true, true) => binary::append_publication_short(number, publication, out),
             (true, false) => binary::append_publication_full(number, publication, out),
         }
@@ -96,11 +99,12 @@ impl Encoding {
         number: u32,
         publication: &Publication,
         delta: &DeltaRef<'_>,
+        features: Features,
         out: &mut Vec<u8>,
     ) {
         match self.is_binary() {
             true => binary::append_delta(number, publication, delta, out),
-            false => json::append_delta(topic, publication, delta, out),
+            false => json::append_delta(topic, told_to(features, number), publication, delta, out),
         }
     }
 
@@ -111,11 +115,14 @@ impl Encoding {
         number: u32,
         publication: &Publication,
         piece: std::ops::Range<usize>,
+        features: Features,
         out: &mut Vec<u8>,
     ) {
         match self.is_binary() {
             true => binary::append_fragment(number, publication, piece, out),
-            false => json::append_fragment(topic, publication, piece, out),
+            false => {
+                json::append_fragment(topic, told_to(features, number), publication, piece, out);
+            }
         }
     }
 }
@@ -130,6 +137,11 @@ pub enum Framing {
     Chunk,
     /// Nothing: records say themselves where they end.
     Bare,
+}
+
+/// The number of what is read, if a session is told it in JSON.
+fn told_to(features: Features, number: u32) -> Option<u32> {
+    features.has(Features::IDS).then_some(number)
 }
 
 /// A message being written at the end of a buffer.

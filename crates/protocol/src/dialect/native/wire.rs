@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::LazyLock;
 
 use model::Features;
@@ -27,6 +28,8 @@ pub(super) struct WireCommand<'a> {
     pub topic: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub topics: Option<WireMany<'a, Vec<Cow<'a, str>>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subscription: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<WireStart>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -123,13 +126,13 @@ pub(super) struct WireFeatures(pub Features);
 
 impl Serialize for WireFeatures {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// Every session is told these in its `welcome`.
-        static ALL: LazyLock<Box<RawValue>> = LazyLock::new(|| {
-            let names: Vec<&str> = Features::ALL.names().collect();
+        /// Most sessions are told these in its `welcome`.
+        static USUAL: LazyLock<Box<RawValue>> = LazyLock::new(|| {
+            let names: Vec<&str> = Features::UNNAMED.names().collect();
             serde_json::value::to_raw_value(&names).expect("names can be written as JSON")
         });
-        if self.0 == Features::ALL {
-            return ALL.serialize(serializer);
+        if self.0 == Features::UNNAMED {
+            return USUAL.serialize(serializer);
         }
         serializer.collect_seq(self.0.names())
     }
@@ -199,6 +202,8 @@ pub(super) struct WireEvent<'a> {
     pub limits: Option<WireLimits>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<WireFeatures>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subscription: Option<NonZeroU32>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub selectors: Option<Vec<Cow<'a, str>>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -209,6 +214,8 @@ pub(super) struct WireEvent<'a> {
     pub device: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subscriptions: Vec<NonZeroU32>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -307,6 +314,8 @@ pub(super) struct WireTopic<'a> {
     #[serde(borrow)]
     pub topic: Cow<'a, str>,
     pub number: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subscriptions: Vec<NonZeroU32>,
     #[serde(borrow)]
     pub epoch: Cow<'a, str>,
     pub head: u64,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use model::{
     Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Detach, Draft, Expected, Hello,
     HistoryQuery, HistoryStart, Limits, Position, Publish, Rates, Refusal, Selector, Sequence,
-    Start, Subscribe, SubscribeOptions, SubscriberName, TopicName, Unhandle, Unsubscribe,
-    check_key,
+    Start, Subscribe, SubscribeOptions, SubscriberName, SubscriptionId, TopicName, Unhandle,
+    Unsubscribe, check_key,
 };
 
 use super::super::Undecoded;
@@ -70,10 +70,7 @@ fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal
             features: wire.features.map(|features| features.0),
         })),
         "subscribe" => subscribe_of(wire, limits).map(Command::Subscribe),
-        "unsubscribe" => {
-            let selectors = selectors_of(&wire, LenMax::of_subscriptions(limits), limits)?;
-            Ok(Command::Unsubscribe(Unsubscribe { selectors }))
-        }
+        "unsubscribe" => unsubscribe_of(&wire, limits).map(Command::Unsubscribe),
         "publish" => publish_of(&wire, limits).map(Command::Publish),
         "history" => history_of(&wire, limits).map(Command::History),
         "acknowledge" => acknowledge_of(&wire, limits).map(Command::Acknowledge),
@@ -94,6 +91,26 @@ fn command_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Command, Refusal
             format!("cannot carry out `{other}`: there is no such command; send {COMMANDS}"),
         )),
     }
+}
+
+fn unsubscribe_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Unsubscribe, Refusal> {
+    let Some(subscription) = subscription_of(wire)? else {
+        let selectors = selectors_of(wire, LenMax::of_subscriptions(limits), limits)?;
+        return Ok(Unsubscribe::Selectors(selectors));
+    };
+    if wire.topic.is_some() || wire.topics.is_some() {
+        let why = "it has a `subscription` and selectors; give the one or the others";
+        return Err(bad_command(why.into()));
+    }
+    Ok(Unsubscribe::Subscription(subscription))
+}
+
+fn subscription_of(wire: &WireCommand<'_>) -> Result<Option<SubscriptionId>, Refusal> {
+    let Some(number) = wire.subscription else { return Ok(None) };
+    let known = u32::try_from(number).ok().and_then(NonZeroU32::new);
+    known.map(|id| Some(SubscriptionId(id))).ok_or_else(|| {
+        bad_command(format!("`subscription` is {number}; give a number from 1 to 2^32 - 1"))
+    })
 }
 
 fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Refusal> {
@@ -126,7 +143,8 @@ fn subscribe_of(wire: WireCommand<'_>, limits: &Limits) -> Result<Subscribe, Ref
         }
     };
     let options = options_of(&wire, limits)?;
-    Ok(Subscribe { selectors, start, positions, name, options })
+    let subscription = subscription_of(&wire)?;
+    Ok(Subscribe { subscription, selectors, start, positions, name, options })
 }
 
 fn options_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<SubscribeOptions, Refusal> {
@@ -287,8 +305,11 @@ pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8
             ..wire_command(id, "hello")
         },
         Command::Subscribe(subscribe) => wire_subscribe(id, subscribe),
-        Command::Unsubscribe(unsubscribe) => WireCommand {
-            topics: wire_topics(&unsubscribe.selectors),
+        Command::Unsubscribe(Unsubscribe::Selectors(selectors)) => {
+            WireCommand { topics: wire_topics(selectors), ..wire_command(id, "unsubscribe") }
+        }
+        Command::Unsubscribe(Unsubscribe::Subscription(subscription)) => WireCommand {
+            subscription: Some(subscription.0.get().into()),
             ..wire_command(id, "unsubscribe")
         },
         Command::Publish(publish) => wire_publish(id, publish, &mut encoded),
@@ -327,6 +348,7 @@ fn wire_subscribe(id: Option<u64>, subscribe: &Subscribe) -> WireCommand<'_> {
     let SubscribeOptions { conflation, interval, priority, delta, filter, .. } = &subscribe.options;
     let interval_ms = interval.as_millis() as u64;
     WireCommand {
+        subscription: subscribe.subscription.map(|it| it.0.get().into()),
         topics: wire_topics(&subscribe.selectors),
         from: match &subscribe.start {
             Start::Snapshot => None,

@@ -3,10 +3,11 @@
 //! Not the ids of Server-Sent Events: those are in `native::events`.
 
 use std::borrow::Cow;
+use std::num::NonZeroU32;
 
 use model::{
     AckLevel, Code, CommandId, Epoch, Event, Gap, GapReason, HistoryPage, Limits, Position,
-    Refusal, Selector, Sequence, Subscribed, SubscribedTopic, TopicName,
+    Refusal, Selector, Sequence, Subscribed, SubscribedTopic, SubscriptionId, TopicName,
 };
 
 use super::super::wire::{WireEvent, WireFeatures, WireFrom, WireLimits, WireTopic};
@@ -51,20 +52,26 @@ fn wire_event(event: &Event) -> WireEvent<'_> {
             features: features.map(WireFeatures),
             ..of(id)
         },
-        Event::Subscribed(Subscribed { id, selectors, topics }) => WireEvent {
+        Event::Subscribed(Subscribed { id, subscription, selectors, topics }) => WireEvent {
+            subscription: subscription.map(|it| it.0),
             selectors: Some(texts(selectors)),
             topics: Some(topics.iter().map(wire_topic).collect()),
             ..of(id)
         },
-        Event::Unsubscribed { id, selectors, has_lagged } => WireEvent {
+        Event::Unsubscribed { id, subscription, selectors, has_lagged } => WireEvent {
+            subscription: subscription.map(|it| it.0),
             selectors: Some(texts(selectors)),
             reason: has_lagged.then(|| GapReason::Lagged.name().into()),
             ..of(id)
         },
+        Event::Complete { subscription } => {
+            WireEvent { subscription: Some(subscription.0), ..of(&None) }
+        }
         Event::Lag { ms } => WireEvent { ms: Some(*ms), ..of(&None) },
         Event::Topic(topic) => WireEvent {
             topic: Some(topic.topic.as_str().into()),
             number: Some(topic.number),
+            subscriptions: wire_ids(&topic.subscriptions),
             epoch: Some(topic.epoch.as_str().into()),
             head: Some(topic.head.get()),
             start: Some(topic.start.get()),
@@ -149,11 +156,20 @@ fn wire_topic(topic: &SubscribedTopic) -> WireTopic<'_> {
     WireTopic {
         topic: topic.topic.as_str().into(),
         number: topic.number,
+        subscriptions: wire_ids(&topic.subscriptions),
         epoch: topic.epoch.as_str().into(),
         head: topic.head.get(),
         start: topic.start.get(),
         recovered: topic.recovered,
     }
+}
+
+fn wire_ids(subscriptions: &[SubscriptionId]) -> Vec<NonZeroU32> {
+    subscriptions.iter().map(|it| it.0).collect()
+}
+
+fn ids_of(wire: Vec<NonZeroU32>) -> Vec<SubscriptionId> {
+    wire.into_iter().map(SubscriptionId).collect()
 }
 
 /// Reads a server's text message: one record, or an array of them. Events of unknown types are left out: a later
@@ -250,6 +266,7 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
         },
         "subscribed" => Event::Subscribed(Subscribed {
             id,
+            subscription: wire.subscription.map(SubscriptionId),
             selectors: selectors(wire.selectors)?,
             topics: wire
                 .topics?
@@ -258,6 +275,7 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
                     Some(SubscribedTopic {
                         topic: name(&topic.topic)?,
                         number: topic.number,
+                        subscriptions: ids_of(topic.subscriptions),
                         epoch: Epoch::new(&topic.epoch),
                         head: Sequence::new(topic.head)?,
                         start: Sequence::new(topic.start)?,
@@ -268,9 +286,11 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
         }),
         "unsubscribed" => Event::Unsubscribed {
             id,
+            subscription: wire.subscription.map(SubscriptionId),
             selectors: selectors(wire.selectors)?,
             has_lagged: wire.reason.as_deref() == Some(GapReason::Lagged.name()),
         },
+        "complete" => Event::Complete { subscription: SubscriptionId(wire.subscription?) },
         "handling" => Event::Handling { id, selectors: selectors(wire.selectors)? },
         "unhandled" => Event::Unhandled { id, selectors: selectors(wire.selectors)? },
         "request" => Event::Request(requests::asked_of(wire, limits)?),
@@ -280,6 +300,7 @@ fn event_of(wire: WireEvent<'_>, limits: &Limits) -> Option<Event> {
         "topic" => Event::Topic(SubscribedTopic {
             topic: name(&wire.topic?)?,
             number: wire.number?,
+            subscriptions: ids_of(wire.subscriptions),
             epoch: Epoch::new(&wire.epoch?),
             head: Sequence::new(wire.head?)?,
             start: Sequence::new(wire.start?)?,

@@ -14,12 +14,18 @@ use super::super::wire::{WireEvent, WireKept};
 use super::super::{BadRecord, DeltaRef, SequenceRef, ServerRecord, TopicRef};
 
 /// Appends a publication.
-pub fn append_publication(topic: &TopicName, publication: &Publication, out: &mut Vec<u8>) {
+pub fn append_publication(
+    topic: &TopicName,
+    number: Option<u32>,
+    publication: &Publication,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(br#"{"type":"publication","topic":"#);
     append_string(topic.as_str(), out);
     out.extend_from_slice(br#","sequence":"#);
     let sequence = publication.sequence().get();
     out.extend_from_slice(itoa::Buffer::new().format(sequence).as_bytes());
+    append_number(number, out);
     append_payload(publication.kind(), publication.payload(), out);
     out.push(b'}');
 }
@@ -27,6 +33,7 @@ pub fn append_publication(topic: &TopicName, publication: &Publication, out: &mu
 /// Appends a publication as its difference from an earlier one.
 pub fn append_delta(
     topic: &TopicName,
+    number: Option<u32>,
     publication: &Publication,
     delta: &DeltaRef<'_>,
     out: &mut Vec<u8>,
@@ -40,6 +47,7 @@ pub fn append_delta(
     append(r#","sequence":"#, publication.sequence().get());
     append(r#","base":"#, delta.base.get());
     append(r#","crc":"#, delta.crc.into());
+    append_number(number, out);
     append_kind(publication.kind(), out);
     match delta.kind {
         DeltaKind::JsonPatch => {
@@ -54,6 +62,7 @@ pub fn append_delta(
 /// Appends a piece of a publication's payload.
 pub fn append_fragment(
     topic: &TopicName,
+    number: Option<u32>,
     publication: &Publication,
     piece: std::ops::Range<usize>,
     out: &mut Vec<u8>,
@@ -67,9 +76,17 @@ pub fn append_fragment(
     append(r#","sequence":"#, publication.sequence().get());
     append(r#","total":"#, publication.payload().len() as u64);
     append(r#","offset":"#, piece.start as u64);
+    append_number(number, out);
     append_kind(publication.kind(), out);
     append_base64(r#","base64":""#, &publication.payload()[piece], out);
     out.push(b'}');
+}
+
+/// Appends the number of what a session reads, in sessions that may read a topic in several readings.
+fn append_number(number: Option<u32>, out: &mut Vec<u8>) {
+    let Some(number) = number else { return };
+    out.extend_from_slice(br#","number":"#);
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 fn append_kind(kind: PayloadKind, out: &mut Vec<u8>) {
@@ -143,6 +160,11 @@ pub(super) fn kept_of(wire: &WireKept<'_>) -> Option<Publication> {
     Some(Publication::new(payload, Sequence::new(wire.sequence)?, now))
 }
 
+/// How a record names its topic: by its number, where it tells one.
+fn topic_of<'a>(number: Option<u32>, name: Option<Cow<'a, str>>) -> Option<TopicRef<'a>> {
+    number.map(TopicRef::Number).or_else(|| name.map(TopicRef::Name))
+}
+
 pub(super) fn delta_of(wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
     let (delta, bytes) = match (wire.vcdiff, wire.patch) {
         (Some(vcdiff), _) => {
@@ -151,7 +173,7 @@ pub(super) fn delta_of(wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
         (None, patch) => (DeltaKind::JsonPatch, Cow::Borrowed(patch?.get().as_bytes())),
     };
     Some(ServerRecord::Delta {
-        topic: TopicRef::Name(wire.topic?),
+        topic: topic_of(wire.number, wire.topic)?,
         sequence: Sequence::new(wire.sequence?)?,
         base: Sequence::new(wire.base?)?,
         kind: wire.payload_kind?.parse().ok()?,
@@ -163,7 +185,7 @@ pub(super) fn delta_of(wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
 
 pub(super) fn fragment_of(wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
     Some(ServerRecord::Fragment {
-        topic: TopicRef::Name(wire.topic?),
+        topic: topic_of(wire.number, wire.topic)?,
         sequence: Sequence::new(wire.sequence?)?,
         kind: wire.payload_kind?.parse().ok()?,
         total: wire.total?,
@@ -185,7 +207,7 @@ pub(super) fn publication_of(wire: WireEvent<'_>) -> Result<ServerRecord<'_>, Ba
     };
     let sequence = wire.sequence.and_then(Sequence::new).ok_or_else(|| bad("sequence"))?;
     Ok(ServerRecord::Publication {
-        topic: TopicRef::Name(wire.topic.ok_or_else(|| bad("topic"))?),
+        topic: topic_of(wire.number, wire.topic).ok_or_else(|| bad("topic"))?,
         sequence: SequenceRef::Full(sequence),
         kind,
         payload,
