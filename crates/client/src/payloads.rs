@@ -130,7 +130,7 @@ impl Payloads {
     pub(crate) fn take(&mut self, record: ServerRecord<'_>) -> Vec<Whole> {
         let (topic, sequence, held) = match record {
             ServerRecord::Event(model::Event::Gap(gap)) => return self.take_gap(gap),
-            ServerRecord::Fragment { topic, sequence, kind, total, offset, bytes } => {
+            ServerRecord::Fragment { topic, sequence, kind, total, offset, bytes, .. } => {
                 let Some((topic, sequence)) = self.place(topic, SequenceRef::Full(sequence)) else {
                     return vec![];
                 };
@@ -139,10 +139,10 @@ impl Payloads {
                 }
                 return self.take_piece(topic, sequence, offset, &bytes);
             }
-            ServerRecord::Publication { topic, sequence, kind, payload } => {
+            ServerRecord::Publication { topic, sequence, kind, payload, .. } => {
                 (topic, sequence, Held::Publication(kind, payload.into_owned()))
             }
-            ServerRecord::Delta { topic, sequence, base, kind, delta, crc, bytes } => {
+            ServerRecord::Delta { topic, sequence, base, kind, delta, crc, bytes, .. } => {
                 let bytes = bytes.into_owned();
                 let held = Held::Delta(Difference { base, kind, delta, crc, bytes });
                 (topic, SequenceRef::Full(sequence), held)
@@ -326,12 +326,14 @@ mod tests {
     fn publication(sequence: SequenceRef, payload: &[u8]) -> ServerRecord<'_> {
         let (topic, kind, payload) =
             (TopicRef::Number(7), PayloadKind::Text, Cow::Borrowed(payload));
-        ServerRecord::Publication { topic, sequence, kind, payload }
+        let extras = protocol::native::Extras::default();
+        ServerRecord::Publication { topic, sequence, kind, payload, extras }
     }
 
     fn piece(at: u64, total: u64, offset: u64, bytes: &'static [u8]) -> ServerRecord<'static> {
         let (topic, sequence, kind) = (TopicRef::Number(7), sequence(at), PayloadKind::Text);
-        ServerRecord::Fragment { topic, sequence, kind, total, offset, bytes: bytes.into() }
+        let (bytes, extras) = (bytes.into(), protocol::native::Extras::default());
+        ServerRecord::Fragment { topic, sequence, kind, total, offset, bytes, extras }
     }
 
     /// The sequences and texts of what is whole; a broken topic is 0.
@@ -394,6 +396,7 @@ mod tests {
             delta: DeltaKind::Vcdiff,
             crc: made.crc,
             bytes: Cow::Borrowed(&made.bytes),
+            extras: protocol::native::Extras::default(),
         };
         check(&mut payloads, publication(SequenceRef::Low(1), base.as_bytes()), &[(1, base)]);
         check(&mut payloads, delta(1, 2), &[(2, &next)]);

@@ -155,6 +155,14 @@ codes! {
     MissingFeature = 4236, "missing_feature", 400;
     /// The server does not decode this encoding of the body, such as gzip or a charset other than UTF-8.
     UnsupportedMediaType = 4237, "unsupported_media_type", 415;
+    /// A header's name or value breaks a rule.
+    BadHeader = 4250, "bad_header", 400;
+    /// The name of a header comes twice.
+    RepeatedHeader = 4251, "repeated_header", 400;
+    /// The header's name begins with `$`: only the server sets such headers.
+    ReservedHeader = 4252, "reserved_header", 400;
+    /// There are too many headers, or they have too many bytes.
+    HeadersTooLarge = 4253, "headers_too_large", 413;
 
     /// The token is unknown.
     BadToken = 4300, "bad_token", 401;

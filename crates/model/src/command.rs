@@ -166,9 +166,20 @@ pub struct SubscribeOptions {
     pub delta: DeltaKind,
     /// Only publications that this expression accepts.
     pub filter: Option<Arc<str>>,
+    /// The server's own knowledge of each publication that the reader asks for.
+    pub stamps: Stamps,
     /// Whether the reader is told from where it could go on ([`Start::Resume`]), with each publication. Of a
     /// session's subscriptions at most one is read so.
     pub is_resumable: bool,
+}
+
+/// The server's own knowledge of a publication, told to readers that ask for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stamps {
+    /// The time of its publication.
+    pub time: bool,
+    /// The principal that published it, where the topic's policy has that recorded.
+    pub principal: bool,
 }
 
 /// How the difference between two publications of a topic is told.

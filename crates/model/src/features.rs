@@ -13,20 +13,22 @@ impl Features {
     pub const DELTAS: Self = Self(1 << 1);
     /// Devices on sessions.
     pub const DEVICES: Self = Self(1 << 2);
+    /// Records of the binary dialect that say more of a publication: headers, time, principal, what was before it.
+    pub const EXTENDED: Self = Self(1 << 3);
     /// Large payloads in pieces.
-    pub const FRAGMENTS: Self = Self(1 << 3);
+    pub const FRAGMENTS: Self = Self(1 << 4);
     /// Pages of histories.
-    pub const HISTORY: Self = Self(1 << 4);
+    pub const HISTORY: Self = Self(1 << 5);
     /// Subscriptions with ids of their own.
-    pub const IDS: Self = Self(1 << 5);
+    pub const IDS: Self = Self(1 << 6);
     /// Requests and their handlers.
-    pub const REQUESTS: Self = Self(1 << 6);
+    pub const REQUESTS: Self = Self(1 << 7);
     /// Subscribers with names.
-    pub const SUBSCRIBERS: Self = Self(1 << 7);
+    pub const SUBSCRIBERS: Self = Self(1 << 8);
     /// All that this version knows.
     pub const ALL: Self = Self((1 << NAMES.len()) - 1);
     /// The features of a peer that names none: those that there were before others were added.
-    pub const UNNAMED: Self = Self::ALL.without(Self::IDS);
+    pub const UNNAMED: Self = Self::ALL.without(Self::IDS).without(Self::EXTENDED);
 
     /// The features that a command needs. Devices are asked with requests.
     pub fn needed_by(command: &Command) -> Self {
@@ -87,8 +89,17 @@ impl Features {
     }
 }
 
-const NAMES: [&str; 8] =
-    ["batch", "deltas", "devices", "fragments", "history", "ids", "requests", "subscribers"];
+const NAMES: [&str; 9] = [
+    "batch",
+    "deltas",
+    "devices",
+    "extended",
+    "fragments",
+    "history",
+    "ids",
+    "requests",
+    "subscribers",
+];
 
 #[cfg(test)]
 mod tests {

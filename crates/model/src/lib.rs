@@ -12,6 +12,7 @@ mod device_name;
 mod event;
 mod features;
 mod hashing;
+mod headers;
 mod history;
 mod limits;
 mod moment;
@@ -28,7 +29,7 @@ mod topic;
 pub use access::{Action, Anonymous, Principal, bearer_token, split_authorization};
 pub use code::{Advice, Code, Refusal};
 pub use command::{
-    Acknowledge, Command, CommandId, DeltaKind, Hello, Publish, Resume, Start, Subscribe,
+    Acknowledge, Command, CommandId, DeltaKind, Hello, Publish, Resume, Stamps, Start, Subscribe,
     SubscribeOptions, SubscriberName, SubscriptionId, Unread, Unsubscribe,
 };
 pub use device::{Attach, Detach};
@@ -38,6 +39,7 @@ pub use device_name::{
 pub use event::{Event, Gap, GapReason, Subscribed, SubscribedTopic};
 pub use features::Features;
 pub use hashing::{HashMap, HashSet, RandomState, SeededHashing};
+pub use headers::{HeaderError, HeaderOrigin, HeaderValue, Headers, is_number};
 pub use history::{HistoryPage, HistoryQuery, HistoryStart};
 pub use limits::Limits;
 pub use moment::Moment;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use triomphe::{Arc, ThinArc};
 
-use crate::{Code, Epoch, Limits, Moment, Refusal, Sequence, TopicName};
+use crate::{Code, Epoch, HeaderValue, Headers, Limits, Moment, Refusal, Sequence, TopicName};
 
 /// The kind of a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -63,21 +63,29 @@ impl fmt::Display for PayloadKindError {
 impl std::error::Error for PayloadKindError {}
 
 /// The part of a publication that is not its payload. 32 bytes.
+///
+/// Behind it stands the payload, unless several publications share that; before it, where there are any, the extras:
+/// the lengths of the headers and of the principal (4 bytes each), the headers, and the principal.
 struct Header {
     sequence: Sequence,
     previous: Sequence,
     unix_ms_and_kind: u64,
-    /// The bytes, where several publications share them; otherwise they stand behind the header.
+    /// The payload, where several publications share it.
     shared: Option<ThinArc<(), u8>>,
 }
 
-/// Bits of `unix_ms_and_kind` that hold the time: enough for 100 million years.
-const UNIX_MS_BITS: u32 = 62;
+/// Bits of `unix_ms_and_kind` that hold the time: enough for 70 million years.
+const UNIX_MS_BITS: u32 = 61;
 const UNIX_MS_MASK: u64 = (1 << UNIX_MS_BITS) - 1;
+/// Set where there are extras.
+const EXTRAS: u64 = 1 << UNIX_MS_BITS;
+const KIND_SHIFT: u32 = UNIX_MS_BITS + 1;
+/// Bytes of the two lengths of the extras.
+const LENGTHS: usize = 8;
 
 impl Header {
     fn new(kind: PayloadKind, shared: Option<ThinArc<(), u8>>) -> Self {
-        let unix_ms_and_kind = (kind as u64) << UNIX_MS_BITS;
+        let unix_ms_and_kind = (kind as u64) << KIND_SHIFT;
         let (sequence, previous) = (Sequence::START, Sequence::START);
         Self { sequence, previous, unix_ms_and_kind, shared }
     }
@@ -87,12 +95,16 @@ impl Header {
     }
 
     fn set_unix_ms(&mut self, unix_ms: u64) {
-        let kind = self.unix_ms_and_kind & !UNIX_MS_MASK;
-        self.unix_ms_and_kind = kind | unix_ms.min(UNIX_MS_MASK);
+        let others = self.unix_ms_and_kind & !UNIX_MS_MASK;
+        self.unix_ms_and_kind = others | unix_ms.min(UNIX_MS_MASK);
+    }
+
+    fn has_extras(&self) -> bool {
+        self.unix_ms_and_kind & EXTRAS != 0
     }
 
     fn kind(&self) -> PayloadKind {
-        match self.unix_ms_and_kind >> UNIX_MS_BITS {
+        match self.unix_ms_and_kind >> KIND_SHIFT {
             0 => PayloadKind::Json,
             1 => PayloadKind::Text,
             _ => PayloadKind::Bytes,
@@ -101,7 +113,71 @@ impl Header {
 }
 
 fn bytes_of(it: &ThinArc<Header, u8>) -> &[u8] {
-    it.header.header.shared.as_ref().map_or(&it.slice, |shared| &shared.slice)
+    match &it.header.header.shared {
+        Some(shared) => &shared.slice,
+        None if it.header.header.has_extras() => extras_of(it).2,
+        None => &it.slice,
+    }
+}
+
+/// The headers, the principal, and what stands behind them.
+fn extras_of(it: &ThinArc<Header, u8>) -> (&[u8], &[u8], &[u8]) {
+    let none = (&[][..], &[][..], &it.slice);
+    if !it.header.header.has_extras() {
+        return none;
+    }
+    let split = || {
+        let (headers_len, rest) = it.slice.split_first_chunk()?;
+        let (principal_len, rest) = rest.split_first_chunk()?;
+        let (headers, rest) = rest.split_at_checked(u32::from_le_bytes(*headers_len) as usize)?;
+        let (principal, rest) =
+            rest.split_at_checked(u32::from_le_bytes(*principal_len) as usize)?;
+        Some((headers, principal, rest))
+    };
+    split().unwrap_or(none)
+}
+
+/// One allocation of all that a payload has; `shared` are its bytes, if others have them too.
+fn allocate(
+    kind: PayloadKind,
+    headers: &Headers<'_>,
+    principal: Option<&str>,
+    bytes: Result<&[u8], ThinArc<(), u8>>,
+) -> ThinArc<Header, u8> {
+    let (own, shared) = match bytes {
+        Ok(own) => (own, None),
+        Err(shared) => (&[][..], Some(shared)),
+    };
+    let mut header = Header::new(kind, shared);
+    if headers.is_empty() && principal.is_none() {
+        return ThinArc::from_header_and_slice(header, own);
+    }
+    header.unix_ms_and_kind |= EXTRAS;
+    let principal = principal.unwrap_or_default().as_bytes();
+    let mut slice =
+        Vec::with_capacity(LENGTHS + headers.bytes().len() + principal.len() + own.len());
+    slice.extend_from_slice(&(headers.bytes().len() as u32).to_le_bytes());
+    slice.extend_from_slice(&(principal.len() as u32).to_le_bytes());
+    slice.extend_from_slice(headers.bytes());
+    slice.extend_from_slice(principal);
+    slice.extend_from_slice(own);
+    ThinArc::from_header_and_slice(header, &slice)
+}
+
+fn headers_of(it: &ThinArc<Header, u8>) -> Option<Headers<'_>> {
+    let (headers, ..) = extras_of(it);
+    (!headers.is_empty()).then(|| Headers::known(headers))
+}
+
+fn principal_of(it: &ThinArc<Header, u8>) -> Option<&str> {
+    let (_, principal, _) = extras_of(it);
+    std::str::from_utf8(principal).ok().filter(|name| !name.is_empty())
+}
+
+/// Bytes of headers and principal.
+fn extra_bytes(it: &ThinArc<Header, u8>) -> usize {
+    let (headers, principal, _) = extras_of(it);
+    headers.len() + principal.len()
 }
 
 /// A payload with its kind, owned by nobody else yet.
@@ -113,6 +189,34 @@ impl Payload {
     /// Copies `bytes`. Whether they are what `kind` says is the caller's to have checked.
     pub fn new(kind: PayloadKind, bytes: &[u8]) -> Self {
         Self(ThinArc::from_header_and_slice(Header::new(kind, None), bytes))
+    }
+
+    /// The same with headers. Without any it takes no byte more.
+    pub fn with_headers(kind: PayloadKind, headers: &Headers<'_>, bytes: &[u8]) -> Self {
+        Self(allocate(kind, headers, None, Ok(bytes)))
+    }
+
+    /// The same of `principal`, who published it. Copies it.
+    #[must_use]
+    pub fn of_principal(&self, principal: &str) -> Self {
+        let headers = self.headers().unwrap_or_default();
+        let bytes = self.0.header.header.shared.clone().map_or(Ok(self.bytes()), Err);
+        Self(allocate(self.kind(), &headers, Some(principal), bytes))
+    }
+
+    /// Its headers, if it has any.
+    pub fn headers(&self) -> Option<Headers<'_>> {
+        headers_of(&self.0)
+    }
+
+    /// The principal that published it, if that is recorded.
+    pub fn principal(&self) -> Option<&str> {
+        principal_of(&self.0)
+    }
+
+    /// Bytes of payload and headers, as limits count them.
+    pub fn size(&self) -> usize {
+        self.bytes().len() + extra_bytes(&self.0)
     }
 
     /// The kind of the payload.
@@ -134,7 +238,10 @@ impl fmt::Debug for Payload {
 
 impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
-        self.kind() == other.kind() && self.bytes() == other.bytes()
+        self.kind() == other.kind()
+            && self.bytes() == other.bytes()
+            && self.headers() == other.headers()
+            && self.principal() == other.principal()
     }
 }
 
@@ -142,13 +249,20 @@ impl PartialEq for Payload {
 #[derive(Clone)]
 pub struct SharedPayload {
     kind: PayloadKind,
+    headers: Headers<'static>,
     bytes: ThinArc<(), u8>,
 }
 
 impl SharedPayload {
     /// Copies `bytes`, as [`Payload::new`] does.
     pub fn new(kind: PayloadKind, bytes: &[u8]) -> Self {
-        Self { kind, bytes: ThinArc::from_header_and_slice((), bytes) }
+        Self::with_headers(kind, &Headers::default(), bytes)
+    }
+
+    /// The same with headers.
+    pub fn with_headers(kind: PayloadKind, headers: &Headers<'_>, bytes: &[u8]) -> Self {
+        let headers = headers.clone().into_owned();
+        Self { kind, headers, bytes: ThinArc::from_header_and_slice((), bytes) }
     }
 
     /// A payload of these bytes.
@@ -156,10 +270,9 @@ impl SharedPayload {
         /// Up to here a copy is as small as sharing, and nearer to its header.
         const COPIED_BYTES_MAX: usize = 64;
         if self.bytes.slice.len() <= COPIED_BYTES_MAX {
-            return Payload::new(self.kind, &self.bytes.slice);
+            return Payload::with_headers(self.kind, &self.headers, &self.bytes.slice);
         }
-        let header = Header::new(self.kind, Some(self.bytes.clone()));
-        Payload(ThinArc::from_header_and_slice(header, &[]))
+        Payload(allocate(self.kind, &self.headers, None, Err(self.bytes.clone())))
     }
 }
 
@@ -266,15 +379,61 @@ impl Publication {
         bytes_of(&self.0)
     }
 
+    /// Its headers, if it has any.
+    pub fn headers(&self) -> Option<Headers<'_>> {
+        headers_of(&self.0)
+    }
+
+    /// The principal that published it, if that is recorded.
+    pub fn principal(&self) -> Option<&str> {
+        principal_of(&self.0)
+    }
+
+    /// Bytes of payload, headers and principal: what histories and budgets count.
+    pub fn kept_bytes(&self) -> usize {
+        self.payload().len() + extra_bytes(&self.0)
+    }
+
+    /// Bytes that all of it has in JSON at most: the payload as a value, and the headers as an object.
+    pub fn told_bytes(&self) -> usize {
+        self.json_bytes() + self.headers().map_or(0, |headers| headers_json_bytes(&headers))
+    }
+
     /// Bytes that the payload has as a JSON value: text with its escapes, other bytes in base64. No encoding takes more.
     pub fn json_bytes(&self) -> usize {
         let payload = self.payload();
         match self.kind() {
             PayloadKind::Json => payload.len(),
-            PayloadKind::Text => 2 + payload.iter().map(|byte| escaped_bytes(*byte)).sum::<usize>(),
-            PayloadKind::Bytes => 2 + payload.len().div_ceil(3) * 4,
+            PayloadKind::Text => text_bytes(payload),
+            PayloadKind::Bytes => base64_bytes(payload),
         }
     }
+}
+
+fn text_bytes(text: &[u8]) -> usize {
+    2 + text.iter().map(|byte| escaped_bytes(*byte)).sum::<usize>()
+}
+
+fn base64_bytes(bytes: &[u8]) -> usize {
+    2 + bytes.len().div_ceil(3) * 4
+}
+
+/// Bytes of headers as a member `,"headers":{…}`.
+fn headers_json_bytes(headers: &Headers<'_>) -> usize {
+    let value = |value| match value {
+        HeaderValue::Text(text) => text_bytes(text.as_bytes()),
+        HeaderValue::Number(text) => text.len(),
+        HeaderValue::Boolean(is_true) => {
+            if is_true {
+                4
+            } else {
+                5
+            }
+        }
+        HeaderValue::Bytes(bytes) => r#"{"base64":}"#.len() + base64_bytes(bytes),
+    };
+    let one = |(name, it): (&str, _)| r#""":,"#.len() + name.len() + value(it);
+    r#","headers":{}"#.len() - 1 + headers.iter().map(one).sum::<usize>()
 }
 
 /// Bytes that one of a text takes within JSON. RFC 8259, section 7.
@@ -299,6 +458,8 @@ impl PartialEq for Publication {
             && self.previous() == other.previous()
             && self.kind() == other.kind()
             && self.payload() == other.payload()
+            && self.headers() == other.headers()
+            && self.principal() == other.principal()
     }
 }
 
@@ -375,5 +536,55 @@ mod tests {
         assert_eq!((one.payload(), one.kind()), (&[7; 1000][..], PayloadKind::Bytes));
         assert_eq!((one.sequence().get(), one.unix_ms()), (1, 5));
         assert_eq!((other.sequence(), other.kind()), (Sequence::MAX, PayloadKind::Bytes));
+    }
+
+    fn headers() -> Headers<'static> {
+        let mut headers = Headers::default();
+        let own = crate::HeaderOrigin::Client;
+        headers.push("a", HeaderValue::Text("x\"y"), own).expect("valid");
+        headers.push("b", HeaderValue::Bytes(&[1, 2]), own).expect("valid");
+        headers
+    }
+
+    #[test]
+    fn headers_and_principal_stand_beside_the_payload_and_cost_nothing_where_there_are_none() {
+        let now = Moment { elapsed: Duration::ZERO, unix_ms: u64::MAX };
+        let headers = headers();
+        for bytes in [&b"hello"[..], &[7; 1000]] {
+            let shared = SharedPayload::with_headers(PayloadKind::Bytes, &headers, bytes);
+            let alone = Payload::with_headers(PayloadKind::Bytes, &headers, bytes);
+            assert_eq!(
+                (alone.size(), &alone),
+                (bytes.len() + headers.bytes().len(), &shared.payload())
+            );
+            for payload in [shared.payload(), alone] {
+                let payload = payload.of_principal("ada");
+                assert_eq!((payload.bytes(), payload.principal()), (bytes, Some("ada")));
+                let publication = Publication::new(payload, Sequence::START.next(), now);
+                assert_eq!(
+                    (publication.payload(), publication.kind()),
+                    (bytes, PayloadKind::Bytes)
+                );
+                assert_eq!(publication.headers().as_ref(), Some(&headers));
+                assert_eq!(publication.principal(), Some("ada"));
+                assert_eq!(publication.kept_bytes(), bytes.len() + headers.bytes().len() + 3);
+            }
+        }
+        let plain = Payload::with_headers(PayloadKind::Json, &Headers::default(), b"1");
+        assert_eq!((plain.0.slice.len(), plain.size()), (1, 1), "not a byte more");
+        let plain = Publication::new(plain, Sequence::START.next(), now);
+        assert_eq!((plain.headers(), plain.principal(), plain.kept_bytes()), (None, None, 1));
+        let of_somebody = Payload::new(PayloadKind::Json, b"1").of_principal("ada");
+        assert_eq!((of_somebody.headers(), of_somebody.bytes()), (None, &b"1"[..]));
+        assert_ne!(of_somebody, Payload::new(PayloadKind::Json, b"1"));
+    }
+
+    #[test]
+    fn what_headers_take_in_json_is_known() {
+        let payload = Payload::with_headers(PayloadKind::Text, &headers(), b"hi");
+        let now = Moment { elapsed: Duration::ZERO, unix_ms: 7 };
+        let publication = Publication::new(payload, Sequence::START.next(), now);
+        let told = r#""hi","headers":{"a":"x\"y","b":{"base64":"AQI="}}"#;
+        assert_eq!(publication.told_bytes(), told.len());
     }
 }

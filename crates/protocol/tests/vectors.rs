@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use model::HeaderOrigin;
 use model::{
-    AckLevel, Code, Command, CommandId, DeltaKind, Draft, Epoch, Event, GapReason, HashMap, Limits,
-    Moment, Payload, PayloadKind, Publication, Publish, Refusal, Sequence, TopicName,
+    AckLevel, Code, Command, CommandId, DeltaKind, Draft, Epoch, Event, GapReason, HashMap,
+    Headers, Limits, Moment, Payload, PayloadKind, Publication, Publish, Refusal, Sequence,
+    TopicName,
 };
-use tidegate_protocol::native::{DeltaRef, SequenceRef, ServerRecord, TopicRef, binary, json};
+use tidegate_protocol::native::{
+    DeliveryRef, DeltaRef, Extras, PreviousRef, SequenceRef, ServerRecord, TopicRef, binary, json,
+};
 
 const PROTOCOL: &str = include_str!("../../../docs/protocol.md");
 
@@ -82,14 +86,15 @@ fn json_publications_are_read_and_written_byte_for_byte() {
     let limits = Limits::default();
     for line in vectors("json-publication") {
         let records = json::decode_server_message(line, &limits).expect(line);
-        let [ServerRecord::Publication { topic, sequence, kind, payload }] = &records[..] else {
+        let [ServerRecord::Publication { topic, sequence, kind, payload, extras }] = &records[..]
+        else {
             panic!("{line}")
         };
         let SequenceRef::Full(sequence) = sequence else { panic!("{line}") };
         let (topic, number) = topic_told(line, topic, &limits);
         let mut written = Vec::new();
         let told = publication(*kind, payload, sequence.get());
-        json::append_publication(&topic, number, &told, &mut written);
+        json::append_publication(&topic, number, &told, extras, &mut written);
         assert_eq!(String::from_utf8(written).expect("UTF-8"), line);
     }
 }
@@ -128,7 +133,12 @@ fn binary_publications_are_read_and_written() {
         let kind: PayloadKind = words["kind"].parse().expect("a kind");
         let told = publication(kind, &payload(&words["payload"]), sequence);
         let mut written = Vec::new();
+        let is_after = words.get("previous").is_some_and(|previous| previous == "told");
         let expected = match (words.get("short"), words.get("full")) {
+            (Some(short), _) if is_after => {
+                binary::append_publication_next(number, &told, &mut written);
+                hex(short)
+            }
             (Some(short), _) => {
                 binary::append_publication_short(number, &told, &mut written);
                 hex(short)
@@ -141,11 +151,13 @@ fn binary_publications_are_read_and_written() {
         };
         assert_eq!(written, expected, "{line}");
         let records = binary::decode_server_message(&written, &Limits::default()).expect(line);
-        let [ServerRecord::Publication { topic, sequence: read, kind: read_kind, payload }] =
+        let [ServerRecord::Publication { topic, sequence: read, kind: read_kind, payload, extras }] =
             &records[..]
         else {
             panic!("{line}")
         };
+        let previous = if is_after { PreviousRef::LastTold } else { PreviousRef::OneBefore };
+        assert_eq!(extras, &Extras { previous, ..Extras::default() }, "{line}");
         assert_eq!((topic, *read_kind), (&TopicRef::Number(number), kind));
         assert_eq!(&payload[..], told.payload());
         let last = Sequence::new(sequence - 1).expect("small");
@@ -153,12 +165,79 @@ fn binary_publications_are_read_and_written() {
     }
 }
 
+/// What a vector says of a publication beside its payload.
+fn extras(words: &HashMap<&str, String>, sequence: u64) -> Extras<'static> {
+    let number = |name: &str| words.get(name).map(|it| it.parse::<u64>().expect("a number"));
+    let text = |name: &str| words.get(name).cloned().map(Into::into);
+    let previous = number("previous").map(|it| Sequence::new(it).expect("small"));
+    assert!(previous.is_none_or(|previous| previous.get() < sequence));
+    let headers = words.get("headers").map(|text| {
+        json::decode_headers(text, HeaderOrigin::Server).expect("an object of headers")
+    });
+    let attempt = number("attempt");
+    Extras {
+        previous: previous.map_or(PreviousRef::OneBefore, PreviousRef::At),
+        headers,
+        entity: text("entity"),
+        time_ms: number("time"),
+        principal: text("principal"),
+        delivery: number("delivery")
+            .zip(attempt)
+            .map(|(delivery, attempt)| DeliveryRef { delivery, attempt }),
+    }
+}
+
+#[test]
+fn extended_publications_are_read_and_written() {
+    let limits = Limits::default();
+    for line in vectors("binary-extended") {
+        let words = words(line);
+        let number: u32 = words["topic"].parse().expect("a number");
+        let sequence: u64 = words["sequence"].parse().expect("a number");
+        let kind: PayloadKind = words["kind"].parse().expect("a kind");
+        let told = publication(kind, &payload(&words["payload"]), sequence);
+        let extras = extras(&words, sequence);
+        let mut written = Vec::new();
+        binary::append_publication_extended(number, &told, &extras, &mut written);
+        assert_eq!(written, hex(&words["record"]), "{line}");
+        let read = binary::decode_server_message(&written, &limits).expect(line);
+        let expected = ServerRecord::Publication {
+            topic: TopicRef::Number(number),
+            sequence: SequenceRef::Full(told.sequence()),
+            kind,
+            payload: told.payload().into(),
+            extras,
+        };
+        assert_eq!(read, [expected], "{line}");
+        // The publication itself has its headers, and what it takes to say where it stands.
+        let headers = words.get("headers").map_or_else(Headers::default, |text| {
+            json::decode_headers(text, HeaderOrigin::Server).expect("headers")
+        });
+        let with_headers = Payload::with_headers(kind, &headers, told.payload());
+        assert_eq!(with_headers.headers().unwrap_or_default(), headers);
+        // A flag of a later version may stand for anything: what follows cannot be read.
+        let mut later = written.clone();
+        later[flags_at(number, sequence, &written)] |= 0x40;
+        assert!(binary::decode_server_message(&later, &limits).is_err(), "{line}");
+        for cut in 1..written.len() {
+            assert!(binary::decode_server_message(&written[..cut], &limits).is_err(), "{line}");
+        }
+    }
+}
+
+/// Where the flags of an extended record stand.
+fn flags_at(number: u32, sequence: u64, record: &[u8]) -> usize {
+    let bytes = |value: u64| (64 - value.max(1).leading_zeros() as usize).div_ceil(7);
+    1 + bytes(record.len() as u64 - 2) + bytes(u64::from(number)) + bytes(sequence)
+}
+
 #[test]
 fn json_deltas_and_pieces_are_read_and_written() {
     let limits = Limits::default();
     for line in vectors("json-delta") {
         let records = json::decode_server_message(line, &limits).expect(line);
-        let [ServerRecord::Delta { topic, sequence, base, kind, delta, crc, bytes }] = &records[..]
+        let [ServerRecord::Delta { topic, sequence, base, kind, delta, crc, bytes, extras }] =
+            &records[..]
         else {
             panic!("{line}")
         };
@@ -166,12 +245,13 @@ fn json_deltas_and_pieces_are_read_and_written() {
         let told = publication(*kind, b"", sequence.get());
         let delta = DeltaRef { base: *base, kind: *delta, crc: *crc, bytes };
         let mut written = Vec::new();
-        json::append_delta(&topic, number, &told, &delta, &mut written);
+        json::append_delta(&topic, number, &told, &delta, extras, &mut written);
         assert_eq!(String::from_utf8(written).expect("UTF-8"), line);
     }
     for line in vectors("json-fragment") {
         let records = json::decode_server_message(line, &limits).expect(line);
-        let [ServerRecord::Fragment { topic, sequence, kind, total, offset, bytes }] = &records[..]
+        let [ServerRecord::Fragment { topic, sequence, kind, total, offset, bytes, extras }] =
+            &records[..]
         else {
             panic!("{line}")
         };
@@ -181,7 +261,14 @@ fn json_deltas_and_pieces_are_read_and_written() {
         payload[start..start + bytes.len()].copy_from_slice(bytes);
         let told = publication(*kind, &payload, sequence.get());
         let mut written = Vec::new();
-        json::append_fragment(&topic, number, &told, start..start + bytes.len(), &mut written);
+        json::append_fragment(
+            &topic,
+            number,
+            &told,
+            start..start + bytes.len(),
+            extras,
+            &mut written,
+        );
         assert_eq!(String::from_utf8(written).expect("UTF-8"), line);
     }
 }
@@ -203,12 +290,18 @@ fn binary_deltas_and_pieces_are_read_and_written() {
         let told = publication(kind, b"", sequence);
         let mut written = Vec::new();
         let to_write = DeltaRef { base, kind: delta, crc, bytes: &bytes };
-        binary::append_delta(topic, &told, &to_write, &mut written);
+        let extras = extras(&words, sequence);
+        match extras.is_empty() {
+            true => binary::append_delta(topic, &told, &to_write, &mut written),
+            false => binary::append_delta_extended(topic, &told, &to_write, &extras, &mut written),
+        }
         assert_eq!(written, hex(&words["record"]), "{line}");
         let read = binary::decode_server_message(&written, &limits).expect(line);
         let (topic, sequence) = (TopicRef::Number(topic), told.sequence());
         let bytes = bytes.into();
-        assert_eq!(read, [ServerRecord::Delta { topic, sequence, base, kind, delta, crc, bytes }]);
+        let expected =
+            ServerRecord::Delta { topic, sequence, base, kind, delta, crc, bytes, extras };
+        assert_eq!(read, [expected]);
     }
     for line in vectors("binary-fragment") {
         let words = words(line);
@@ -217,7 +310,14 @@ fn binary_deltas_and_pieces_are_read_and_written() {
         let piece = number(&words, "start") as usize..number(&words, "end") as usize;
         let mut written = Vec::new();
         let topic = number(&words, "topic") as u32;
-        binary::append_fragment(topic, &told, piece.clone(), &mut written);
+        let extras = extras(&words, told.sequence().get());
+        let range = piece.clone();
+        match extras.is_empty() {
+            true => binary::append_fragment(topic, &told, range, &mut written),
+            false => {
+                binary::append_fragment_extended(topic, &told, range, &extras, &mut written);
+            }
+        }
         assert_eq!(written, hex(&words["record"]), "{line}");
         let read = binary::decode_server_message(&written, &limits).expect(line);
         let expected = ServerRecord::Fragment {
@@ -227,6 +327,7 @@ fn binary_deltas_and_pieces_are_read_and_written() {
             total: told.payload().len() as u64,
             offset: piece.start as u64,
             bytes: told.payload()[piece].into(),
+            extras,
         };
         assert_eq!(read, [expected]);
     }

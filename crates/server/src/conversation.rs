@@ -166,6 +166,9 @@ impl<I: Io> Shard<I> {
         let mut manner = Manner::of(self.hub.encoding(session));
         let features = speech.agreed(self.config.features);
         manner.encoding = manner.encoding.with_batch(hello.batch && features.has(Features::BATCH));
+        if features.has(Features::EXTENDED) {
+            manner.encoding = manner.encoding.extended();
+        }
         manner.has_fragments = hello.fragments && features.has(Features::FRAGMENTS);
         self.hub.set_encoding(session, manner.index());
         self.hub.set_rates(session, rates.stricter(hello.rates), self.now);

@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 
 use hub::{Delta, Encoder, EncodingIndex, Form, Payloads, Progress, Record};
-use model::{DeltaKind, Epoch, Event, Features, Publication, TopicName};
+use model::{DeltaKind, Epoch, Event, Features, Publication, Stamps, TopicName};
 use payload::delta;
 use payload::filter::{self, Filter, PayloadReader};
-use protocol::native::{DeltaRef, Encoding, EventPlace, Framing, MessageBuilder, join_epochs};
+use protocol::native::{
+    DeltaRef, Encoding, EventPlace, Framing, MessageBuilder, Told, join_epochs,
+};
 use protocol::websocket::{Deflater, WINDOW_BITS};
 
 use crate::config::{CompressionConfig, Config};
@@ -274,20 +276,20 @@ fn place_in_many(record: Record<'_>, progress: Progress) -> Option<EventPlace<'_
 }
 
 fn append_json_or_binary(encoding: Encoding, record: Record<'_>, out: &mut Vec<u8>) {
-    let features = Features::UNNAMED;
+    let told = Told { features: Features::UNNAMED, stamps: Stamps::default(), is_next: false };
     match record {
         Record::Publication { topic, number, publication, form, .. } => {
-            let is_next = form == Form::Short;
-            encoding.append_publication(topic, number, publication, is_next, features, out);
+            let told = Told { is_next: form == Form::Short, ..told };
+            encoding.append_publication(topic, number, publication, told, out);
         }
         Record::Delta { topic, number, publication, delta, .. } => {
             let Delta { base, kind, bytes, crc } = delta;
             let delta = DeltaRef { base: *base, kind: *kind, crc: *crc, bytes };
-            encoding.append_delta(topic, number, publication, &delta, features, out);
+            encoding.append_delta(topic, number, publication, &delta, told, out);
         }
         Record::Fragment { topic, number, publication, piece, .. } => {
             let piece = piece.start..piece.end;
-            encoding.append_fragment(topic, number, publication, piece, features, out);
+            encoding.append_fragment(topic, number, publication, piece, told, out);
         }
         Record::Topic(topic) => encoding.append_event(&Event::Topic(topic.clone()), out),
         Record::Event(event) => encoding.append_event(event, out),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use client::{Client, Message, Update};
 use model::{
-    CommandId, Conflation, DeltaKind, Position, Rates, Selector, Start, Subscribe,
+    CommandId, Conflation, DeltaKind, Position, Rates, Selector, Stamps, Start, Subscribe,
     SubscribeOptions, SubscriberName, TopicName,
 };
 
@@ -177,6 +177,7 @@ fn options_of(args: &SubArgs) -> Result<SubscribeOptions, (Failure, String)> {
         delta: DeltaKind::from_name(delta)
             .ok_or_else(|| refused("--delta", delta, "none, vcdiff or json-patch"))?,
         filter: args.filter.as_deref().map(Into::into),
+        stamps: Stamps::default(),
         is_resumable: false,
     })
 }

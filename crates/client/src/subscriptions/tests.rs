@@ -46,6 +46,7 @@ fn publication(number: u64) -> ServerRecord<'static> {
         sequence: protocol::native::SequenceRef::Full(sequence(number)),
         kind: model::PayloadKind::Text,
         payload: b"x"[..].into(),
+        extras: protocol::native::Extras::default(),
     }
 }
 
@@ -243,6 +244,7 @@ fn one_that_goes_on_from_a_position_takes_nothing_before_its_topic_is_described(
         sequence: protocol::native::SequenceRef::Full(sequence(number)),
         kind: model::PayloadKind::Text,
         payload: b"x"[..].into(),
+        extras: protocol::native::Extras::default(),
     };
     (99..=102).for_each(|number| all.handle_record(full(number)));
     let rest = ["1 message 99", "1 message 100", "1 message 101", "0 message 102", "1 message 102"];
@@ -268,6 +270,7 @@ fn late_pieces_of_the_reading_before_do_not_stand_before_what_comes_first() {
         total: 2,
         offset,
         bytes: b"x"[..].into(),
+        extras: protocol::native::Extras::default(),
     };
     all.handle_record(piece(0));
     let at = Position { epoch: Epoch::new("e"), sequence: sequence(99) };

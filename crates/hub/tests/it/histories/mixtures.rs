@@ -108,7 +108,7 @@ fn options(word: u64) -> SubscribeOptions {
         priority: choices.below(5) as i8 - 2,
         delta: *choices.one_of(&[DeltaKind::None, DeltaKind::Vcdiff]),
         filter: choices.one_of(&[None, None, Some("1")]).map(Into::into),
-        is_resumable: false,
+        ..SubscribeOptions::default()
     }
 }
 

@@ -8,8 +8,8 @@ use model::{
 };
 
 use super::{
-    BadRecord, DeltaRef, SequenceRef, ServerRecord, TopicRef, Undecoded, check_payload,
-    check_payload_len, json, varint,
+    BadRecord, DeltaRef, Extras, PreviousRef, SequenceRef, ServerRecord, TopicRef, Undecoded,
+    check_payload, check_payload_len, json, varint,
 };
 
 pub(super) const CONTROL: u8 = 0x00;
@@ -20,6 +20,12 @@ pub(super) const PUBLISHED: u8 = 0x40;
 pub(super) const DELTA_VCDIFF: u8 = 0x50;
 pub(super) const DELTA_JSON_PATCH: u8 = 0x60;
 pub(super) const FRAGMENT: u8 = 0x70;
+pub(super) const PUBLICATION_EXTENDED: u8 = 0x80;
+pub(super) const DELTA_VCDIFF_EXTENDED: u8 = 0x90;
+pub(super) const DELTA_JSON_PATCH_EXTENDED: u8 = 0xA0;
+pub(super) const FRAGMENT_EXTENDED: u8 = 0xB0;
+/// Distance of the tags of short publications before which stands the last one that was told.
+pub(super) const AFTER_LAST_TOLD: u8 = 3;
 /// From here on a length comes right after the tag, so that who does not know a record passes over it.
 const FIRST_WITH_LENGTH: u8 = 0x80;
 
@@ -139,11 +145,13 @@ impl<'a> Commands<'a> {
     }
 }
 
-/// Appends a command, as a client sends it: a `publish` without key as a binary record.
+/// Appends a command, as a client sends it: a `publish` without key and headers as a binary record.
 pub fn append_command(id: Option<CommandId>, command: &Command, out: &mut Vec<u8>) {
     match command {
         Command::Publish(Publish { draft })
-            if draft.idempotency_key.is_none() && draft.expected.is_none() =>
+            if draft.idempotency_key.is_none()
+                && draft.expected.is_none()
+                && draft.payload.headers().is_none() =>
         {
             out.push(PUBLISH | kind_number(draft.payload.kind()));
             varint::append(id.map_or(0, |id| id.0 + 1), out);
@@ -187,9 +195,19 @@ pub fn append_published(id: CommandId, sequence: Sequence, epoch: &Epoch, out: &
     append_bytes(epoch.as_str().as_bytes(), out);
 }
 
-/// Appends a publication whose sequence is told by its low 16 bits.
+/// Appends a publication whose sequence is told by its low 16 bits. The one before it has the sequence - 1.
 pub fn append_publication_short(number: u32, publication: &Publication, out: &mut Vec<u8>) {
-    out.push(PUBLICATION_SHORT | kind_number(publication.kind()));
+    append_short(PUBLICATION_SHORT | kind_number(publication.kind()), number, publication, out);
+}
+
+/// The same of one before which stands the last that was told in its topic on this connection.
+pub fn append_publication_next(number: u32, publication: &Publication, out: &mut Vec<u8>) {
+    let tag = PUBLICATION_SHORT | (kind_number(publication.kind()) + AFTER_LAST_TOLD);
+    append_short(tag, number, publication, out);
+}
+
+fn append_short(tag: u8, number: u32, publication: &Publication, out: &mut Vec<u8>) {
+    out.push(tag);
     varint::append(u64::from(number), out);
     out.extend_from_slice(&(publication.sequence().get() as u16).to_be_bytes());
     append_bytes(publication.payload(), out);
@@ -237,6 +255,73 @@ pub fn append_fragment(
     append_bytes(&publication.payload()[piece], out);
 }
 
+/// Appends a publication with what else is to be said of it.
+pub fn append_publication_extended(
+    number: u32,
+    publication: &Publication,
+    extras: &Extras<'_>,
+    out: &mut Vec<u8>,
+) {
+    let tag = PUBLICATION_EXTENDED | kind_number(publication.kind());
+    append_extended(tag, number, publication, extras, (&[], publication.payload()), out);
+}
+
+/// Appends a publication as its difference from an earlier one, with what else is to be said of it.
+pub fn append_delta_extended(
+    number: u32,
+    publication: &Publication,
+    delta: &DeltaRef<'_>,
+    extras: &Extras<'_>,
+    out: &mut Vec<u8>,
+) {
+    let tag = match delta.kind {
+        DeltaKind::JsonPatch => DELTA_JSON_PATCH_EXTENDED,
+        DeltaKind::Vcdiff | DeltaKind::None => DELTA_VCDIFF_EXTENDED,
+    };
+    let mut head = Vec::new();
+    varint::append(publication.sequence().get() - delta.base.get(), &mut head);
+    head.extend_from_slice(&delta.crc.to_be_bytes());
+    varint::append(delta.bytes.len() as u64, &mut head);
+    let tag = tag | kind_number(publication.kind());
+    append_extended(tag, number, publication, extras, (&head, delta.bytes), out);
+}
+
+/// Appends the first piece of a publication's payload, with what else is to be said of it.
+pub fn append_fragment_extended(
+    number: u32,
+    publication: &Publication,
+    piece: std::ops::Range<usize>,
+    extras: &Extras<'_>,
+    out: &mut Vec<u8>,
+) {
+    let mut head = Vec::new();
+    varint::append(publication.payload().len() as u64, &mut head);
+    varint::append(piece.start as u64, &mut head);
+    varint::append(piece.len() as u64, &mut head);
+    let tag = FRAGMENT_EXTENDED | kind_number(publication.kind());
+    append_extended(tag, number, publication, extras, (&head, &publication.payload()[piece]), out);
+}
+
+/// Appends a record with a length, a topic number, a sequence, extras, and the two parts of what follows them.
+fn append_extended(
+    tag: u8,
+    number: u32,
+    publication: &Publication,
+    extras: &Extras<'_>,
+    (head, body): (&[u8], &[u8]),
+    out: &mut Vec<u8>,
+) {
+    let mut first = Vec::new();
+    varint::append(u64::from(number), &mut first);
+    varint::append(publication.sequence().get(), &mut first);
+    extras.append(publication.sequence(), &mut first);
+    out.push(tag);
+    varint::append((first.len() + head.len() + body.len()) as u64, out);
+    for part in [&first[..], head, body] {
+        out.extend_from_slice(part);
+    }
+}
+
 /// Reads the records in one of a server's binary messages. Unknown ones are left out: a later server may send some.
 ///
 /// # Errors
@@ -256,7 +341,12 @@ pub fn decode_server_message<'a>(
                 let text = simdutf8::basic::from_utf8(bytes).map_err(|_| bad())?;
                 records.extend(json::decode_server_message(text, limits)?);
             }
-            FIRST_WITH_LENGTH.. => drop(varint::take_bytes(&mut rest).ok_or_else(bad)?),
+            FIRST_WITH_LENGTH.. => {
+                let bytes = varint::take_bytes(&mut rest).ok_or_else(bad)?;
+                if is_extended(tag) {
+                    records.push(take_extended(tag, bytes).ok_or_else(bad)?);
+                }
+            }
             _ => records.push(take_record(tag, &mut rest).ok_or_else(bad)?),
         }
     }
@@ -271,11 +361,18 @@ fn take_record<'a>(tag: u8, rest: &mut &'a [u8]) -> Option<ServerRecord<'a>> {
         return Some(ServerRecord::Published { id, sequence, epoch });
     }
     let number = u32::try_from(varint::take(rest)?).ok()?;
+    let topic = TopicRef::Number(number);
     if matches!(tag & 0xF0, DELTA_VCDIFF | DELTA_JSON_PATCH | FRAGMENT) {
-        return take_rare_record(tag, TopicRef::Number(number), rest);
+        let sequence = Sequence::new(varint::take(rest)?)?;
+        return take_rare_record(tag, topic, sequence, Extras::default(), rest);
     }
+    let (mut kind, mut extras) = (kind_of(tag), Extras::default());
     let sequence = match tag & 0xF0 {
         PUBLICATION_SHORT => {
+            if kind.is_none() {
+                kind = kind_of(tag - AFTER_LAST_TOLD);
+                extras.previous = PreviousRef::LastTold;
+            }
             let (low, after) = rest.split_first_chunk::<2>()?;
             *rest = after;
             SequenceRef::Low(u16::from_be_bytes(*low))
@@ -283,23 +380,65 @@ fn take_record<'a>(tag: u8, rest: &mut &'a [u8]) -> Option<ServerRecord<'a>> {
         PUBLICATION_FULL => SequenceRef::Full(Sequence::new(varint::take(rest)?)?),
         _ => return None,
     };
-    let (kind, payload) = (kind_of(tag)?, Cow::Borrowed(varint::take_bytes(rest)?));
-    Some(ServerRecord::Publication { topic: TopicRef::Number(number), sequence, kind, payload })
+    let (kind, payload) = (kind?, Cow::Borrowed(varint::take_bytes(rest)?));
+    Some(ServerRecord::Publication { topic, sequence, kind, payload, extras })
 }
 
-/// Reads the rest of a delta or a fragment.
+fn is_extended(tag: u8) -> bool {
+    let is_json_only = tag & 0xF0 == DELTA_JSON_PATCH_EXTENDED;
+    match kind_of(tag) {
+        Some(kind) => tag < 0xC0 && (!is_json_only || kind == PayloadKind::Json),
+        None => false,
+    }
+}
+
+/// Reads a record that has extras; `rest` is all of it after its length.
+fn take_extended(tag: u8, mut rest: &[u8]) -> Option<ServerRecord<'_>> {
+    let topic = TopicRef::Number(u32::try_from(varint::take(&mut rest)?).ok()?);
+    let sequence = Sequence::new(varint::take(&mut rest)?)?;
+    let extras = Extras::take(sequence, &mut rest)?;
+    if tag & 0xF0 == PUBLICATION_EXTENDED {
+        let (sequence, kind) = (SequenceRef::Full(sequence), kind_of(tag)?);
+        return Some(ServerRecord::Publication {
+            topic,
+            sequence,
+            kind,
+            payload: rest.into(),
+            extras,
+        });
+    }
+    let older = match tag & 0xF0 {
+        DELTA_VCDIFF_EXTENDED => DELTA_VCDIFF,
+        DELTA_JSON_PATCH_EXTENDED => DELTA_JSON_PATCH,
+        _ => FRAGMENT,
+    };
+    let record = take_rare_record(older | tag & 0x0F, topic, sequence, extras, &mut rest)?;
+    rest.is_empty().then_some(record)
+}
+
+/// Reads what a delta or a fragment has after its sequence and its extras.
 fn take_rare_record<'a>(
     tag: u8,
     topic: TopicRef<'a>,
+    sequence: Sequence,
+    extras: Extras<'a>,
     rest: &mut &'a [u8],
 ) -> Option<ServerRecord<'a>> {
-    let (kind, sequence) = (kind_of(tag)?, varint::take(rest)?);
+    let kind = kind_of(tag)?;
     if tag & 0xF0 == FRAGMENT {
         let (total, offset) = (varint::take(rest)?, varint::take(rest)?);
-        let (sequence, bytes) = (Sequence::new(sequence)?, varint::take_bytes(rest)?.into());
-        return Some(ServerRecord::Fragment { topic, sequence, kind, total, offset, bytes });
+        let bytes = varint::take_bytes(rest)?.into();
+        return Some(ServerRecord::Fragment {
+            topic,
+            sequence,
+            kind,
+            total,
+            offset,
+            bytes,
+            extras,
+        });
     }
-    let base = Sequence::new(sequence.checked_sub(varint::take(rest)?)?)?;
+    let base = Sequence::new(sequence.get().checked_sub(varint::take(rest)?)?)?;
     let (crc, after) = rest.split_first_chunk::<4>()?;
     *rest = after;
     let delta = match tag & 0xF0 {
@@ -308,11 +447,12 @@ fn take_rare_record<'a>(
     };
     Some(ServerRecord::Delta {
         topic,
-        sequence: Sequence::new(sequence)?,
+        sequence,
         base,
         kind,
         delta,
         crc: u32::from_be_bytes(*crc),
         bytes: varint::take_bytes(rest)?.into(),
+        extras,
     })
 }

@@ -1,8 +1,8 @@
 //! Whole WebSocket messages of one or more records, in any of the dialect's encodings.
 
-use model::{Event, Features, Publication, TopicName};
+use model::{Event, Features, Publication, Stamps, TopicName};
 
-use super::{DeltaRef, binary, json};
+use super::{DeltaRef, Extras, binary, json};
 use crate::http::ChunkWriter;
 use crate::websocket::{Deflater, MessageWriter, Opcode};
 
@@ -24,12 +24,16 @@ pub enum Encoding {
     Events = 5,
     /// JSON in Server-Sent Events of several topics: the id is a time, or a place in reading them afresh.
     EventsOfMany = 6,
+    /// Binary with the records that say more of a publication, one record a message.
+    BinaryExtended = 7,
+    /// The same, several records a message.
+    BinaryExtendedBatch = 8,
 }
 
 impl Encoding {
     /// The encoding with this number.
     pub fn from_number(number: u8) -> Option<Self> {
-        const ALL: [Encoding; 7] = [
+        const ALL: [Encoding; 9] = [
             Encoding::Json,
             Encoding::JsonBatch,
             Encoding::Binary,
@@ -37,13 +41,15 @@ impl Encoding {
             Encoding::Lines,
             Encoding::Events,
             Encoding::EventsOfMany,
+            Encoding::BinaryExtended,
+            Encoding::BinaryExtendedBatch,
         ];
         ALL.get(usize::from(number)).copied()
     }
 
     /// Whether a message may hold several records.
     pub fn batches(self) -> bool {
-        !matches!(self, Self::Json | Self::Binary)
+        !matches!(self, Self::Json | Self::Binary | Self::BinaryExtended)
     }
 
     /// The same with batches, or without.
@@ -53,13 +59,29 @@ impl Encoding {
             (Self::Json | Self::JsonBatch, true) => Self::JsonBatch,
             (Self::Binary | Self::BinaryBatch, false) => Self::Binary,
             (Self::Binary | Self::BinaryBatch, true) => Self::BinaryBatch,
+            (Self::BinaryExtended | Self::BinaryExtendedBatch, false) => Self::BinaryExtended,
+            (Self::BinaryExtended | Self::BinaryExtendedBatch, true) => Self::BinaryExtendedBatch,
             (Self::Lines | Self::Events | Self::EventsOfMany, _) => self,
+        }
+    }
+
+    /// The same for a peer that reads extended records, where there are such.
+    #[must_use]
+    pub fn extended(self) -> Self {
+        match self {
+            Self::Binary => Self::BinaryExtended,
+            Self::BinaryBatch => Self::BinaryExtendedBatch,
+            other => other,
         }
     }
 
     /// Whether it is one of the binary ones.
     pub fn is_binary(self) -> bool {
-        matches!(self, Self::Binary | Self::BinaryBatch)
+        matches!(self, Self::Binary | Self::BinaryBatch) || self.is_extended()
+    }
+
+    fn is_extended(self) -> bool {
+        matches!(self, Self::BinaryExtended | Self::BinaryExtendedBatch)
     }
 
     /// Appends an event's record, without any message around it.
@@ -70,20 +92,22 @@ impl Encoding {
         }
     }
 
-    /// Appends a publication's record, without any message around it. `is_next` says that its
-    /// sequence follows from what the reader took last; `features` are those of both sides.
+    /// Appends a publication's record, without any message around it.
     pub fn append_publication(
         self,
         topic: &TopicName,
         number: u32,
         publication: &Publication,
-        is_next: bool,
-        features: Features,
+        told: Told,
         out: &mut Vec<u8>,
     ) {
-        match (self.is_binary(), is_next) {
+        let extras = Extras::of(publication, told.stamps);
+        if self.is_extended() && !extras.is_empty() {
+            return binary::append_publication_extended(number, publication, &extras, out);
+        }
+        match (self.is_binary(), told.is_next) {
             (false, _) => {
-                json::append_publication(topic, told_to(features, number), publication, out);
+                json::append_publication(topic, told.number(number), publication, &extras, out);
             }
             (true, true) => binary::append_publication_short(number, publication, out),
             (true, false) => binary::append_publication_full(number, publication, out),
@@ -99,12 +123,18 @@ impl Encoding {
         number: u32,
         publication: &Publication,
         delta: &DeltaRef<'_>,
-        features: Features,
+        told: Told,
         out: &mut Vec<u8>,
     ) {
+        let extras = Extras::of(publication, told.stamps);
+        if self.is_extended() && !extras.is_empty() {
+            return binary::append_delta_extended(number, publication, delta, &extras, out);
+        }
         match self.is_binary() {
             true => binary::append_delta(number, publication, delta, out),
-            false => json::append_delta(topic, told_to(features, number), publication, delta, out),
+            false => {
+                json::append_delta(topic, told.number(number), publication, delta, &extras, out);
+            }
         }
     }
 
@@ -115,15 +145,38 @@ impl Encoding {
         number: u32,
         publication: &Publication,
         piece: std::ops::Range<usize>,
-        features: Features,
+        told: Told,
         out: &mut Vec<u8>,
     ) {
+        let extras = Extras::of(publication, told.stamps);
+        if self.is_extended() && piece.start == 0 && !extras.is_empty() {
+            return binary::append_fragment_extended(number, publication, piece, &extras, out);
+        }
         match self.is_binary() {
             true => binary::append_fragment(number, publication, piece, out),
             false => {
-                json::append_fragment(topic, told_to(features, number), publication, piece, out);
+                let number = told.number(number);
+                json::append_fragment(topic, number, publication, piece, &extras, out);
             }
         }
+    }
+}
+
+/// How a publication is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told {
+    /// Its sequence follows from what the reader took last.
+    pub is_next: bool,
+    /// The stamps that the reader asked for.
+    pub stamps: Stamps,
+    /// The features of both sides.
+    pub features: Features,
+}
+
+impl Told {
+    /// The number of what is read, if a session is told it in JSON.
+    fn number(self, number: u32) -> Option<u32> {
+        self.features.has(Features::IDS).then_some(number)
     }
 }
 
@@ -137,11 +190,6 @@ pub enum Framing {
     Chunk,
     /// Nothing: records say themselves where they end.
     Bare,
-}
-
-/// The number of what is read, if a session is told it in JSON.
-fn told_to(features: Features, number: u32) -> Option<u32> {
-    features.has(Features::IDS).then_some(number)
 }
 
 /// A message being written at the end of a buffer.

@@ -6,6 +6,7 @@ pub mod binary;
 mod conversation;
 mod encode;
 mod events;
+mod extras;
 pub mod json;
 mod opening;
 #[cfg(test)]
@@ -14,8 +15,9 @@ mod varint;
 mod wire;
 
 pub use conversation::Conversation;
-pub use encode::{Encoding, Framing, MessageBuilder};
+pub use encode::{Encoding, Framing, MessageBuilder, Told};
 pub use events::{EventId, EventPlace, join_epochs};
+pub use extras::{DeliveryRef, Extras, PreviousRef};
 pub use json::requests::timeout_of;
 pub use opening::{Batch, Opening, decode_opening};
 
@@ -54,6 +56,8 @@ pub enum ServerRecord<'a> {
         kind: PayloadKind,
         /// The payload.
         payload: std::borrow::Cow<'a, [u8]>,
+        /// Its optional members.
+        extras: Extras<'a>,
     },
     /// A publication, told as its difference from an earlier one.
     Delta {
@@ -71,6 +75,8 @@ pub enum ServerRecord<'a> {
         crc: u32,
         /// The difference.
         bytes: std::borrow::Cow<'a, [u8]>,
+        /// The publication's optional members.
+        extras: Extras<'a>,
     },
     /// A piece of a publication's payload.
     Fragment {
@@ -86,6 +92,8 @@ pub enum ServerRecord<'a> {
         offset: u64,
         /// The piece.
         bytes: std::borrow::Cow<'a, [u8]>,
+        /// The publication's optional members, in its first piece.
+        extras: Extras<'a>,
     },
 }
 

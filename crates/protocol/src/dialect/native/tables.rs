@@ -9,8 +9,9 @@ use serde::de::{Deserializer, Error, Visitor};
 use serde_json::{Map, Value};
 
 use super::binary::{
-    CONTROL, DELTA_JSON_PATCH, DELTA_VCDIFF, FRAGMENT, PUBLICATION_FULL, PUBLICATION_SHORT,
-    PUBLISH, PUBLISHED,
+    AFTER_LAST_TOLD, CONTROL, DELTA_JSON_PATCH, DELTA_JSON_PATCH_EXTENDED, DELTA_VCDIFF,
+    DELTA_VCDIFF_EXTENDED, FRAGMENT, FRAGMENT_EXTENDED, PUBLICATION_EXTENDED, PUBLICATION_FULL,
+    PUBLICATION_SHORT, PUBLISH, PUBLISHED,
 };
 use super::wire::{WireCommand, WireEvent, WireKept, WireTopic};
 use super::{ServerRecord, decode_opening, json};
@@ -167,11 +168,14 @@ fn every_binary_record_is_in_its_table() {
         let tag = |text: &str| u8::from_str_radix(text.trim_start_matches("0x"), 16).expect(text);
         tag(&names[0])..=tag(names.last().expect("a tag"))
     });
-    let of_each_kind = [PUBLICATION_SHORT, PUBLICATION_FULL, PUBLISH, DELTA_VCDIFF, FRAGMENT]
-        .map(|tag| tag + 1..=tag + 3);
-    let of_json_only = DELTA_JSON_PATCH + 1;
-    let mut known: Vec<u8> = of_each_kind.into_iter().flatten().collect();
-    known.extend([CONTROL, PUBLISHED, of_json_only]);
+    let after_last = PUBLICATION_SHORT + AFTER_LAST_TOLD;
+    let older = [PUBLICATION_SHORT, after_last, PUBLICATION_FULL, PUBLISH, DELTA_VCDIFF, FRAGMENT];
+    let extended = [PUBLICATION_EXTENDED, DELTA_VCDIFF_EXTENDED, FRAGMENT_EXTENDED];
+    let of_each_kind = older.into_iter().chain(extended).map(|tag| tag + 1..=tag + 3);
+    let of_json_only = [DELTA_JSON_PATCH, DELTA_JSON_PATCH_EXTENDED].map(|tag| tag + 1);
+    let mut known: Vec<u8> = of_each_kind.flatten().collect();
+    known.extend([CONTROL, PUBLISHED]);
+    known.extend(of_json_only);
     known.sort_unstable();
     assert_eq!(tags.collect::<Vec<_>>(), known);
 }

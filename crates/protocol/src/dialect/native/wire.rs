@@ -46,6 +46,10 @@ pub(super) struct WireCommand<'a> {
     pub delta: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers: Option<Box<RawValue>>,
     #[serde(borrow, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub data: Option<&'a RawValue>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -87,7 +91,7 @@ pub(super) struct WireCommand<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub session: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    pub principal: Option<Cow<'a, str>>,
+    pub principal: Option<WirePrincipal<'a>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub device: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -164,6 +168,15 @@ impl<'de> serde::de::Visitor<'de> for FeatureNames {
         }
         Ok(WireFeatures(features))
     }
+}
+
+/// Whether publishers are to be named, or whom a request may be answered by.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+pub(super) enum WirePrincipal<'a> {
+    Asked(bool),
+    #[serde(borrow)]
+    Named(Cow<'a, str>),
 }
 
 /// `"snapshot"`, `"now"`, `{"last":N}`, `{"since":N}` or a position.
@@ -244,6 +257,12 @@ pub(super) struct WireEvent<'a> {
     pub reason: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_ms: Option<u64>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub level: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -292,7 +311,13 @@ pub(super) enum WireFrom<'a> {
 #[serde(default)]
 pub(super) struct WireKept<'a> {
     pub sequence: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers: Option<Box<RawValue>>,
     pub time_ms: u64,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<Cow<'a, str>>,
     #[serde(borrow, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub data: Option<&'a RawValue>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]

@@ -6,15 +6,18 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use model::{
-    Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Detach, Draft, Expected, Hello,
-    HistoryQuery, HistoryStart, Limits, Position, Publish, Rates, Refusal, Selector, Sequence,
-    Start, Subscribe, SubscribeOptions, SubscriberName, SubscriptionId, TopicName, Unhandle,
-    Unsubscribe, check_key,
+    Acknowledge, Code, Command, CommandId, Conflation, DeltaKind, Detach, Draft, Expected,
+    HeaderOrigin, Headers, Hello, HistoryQuery, HistoryStart, Limits, Position, Publish, Rates,
+    Refusal, Selector, Sequence, Stamps, Start, Subscribe, SubscribeOptions, SubscriberName,
+    SubscriptionId, TopicName, Unhandle, Unsubscribe, check_key,
 };
 
 use super::super::Undecoded;
-use super::super::wire::{WireCommand, WireFeatures, WireMany, WirePosition, WireStart};
+use super::super::wire::{
+    WireCommand, WireFeatures, WireMany, WirePosition, WirePrincipal, WireStart,
+};
 use super::fields::{bad_command, payload_of, position_of, set_payload, topic_of, wire_command};
+use super::headers::{decode_headers, encode_headers};
 use super::lists::{LenMax, read_positions, selectors_of};
 use super::requests;
 
@@ -188,6 +191,10 @@ fn options_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<SubscribeOption
         priority: priority as i8,
         delta,
         filter: wire.filter.as_deref().map(Into::into),
+        stamps: Stamps {
+            time: wire.time.unwrap_or(false),
+            principal: matches!(wire.principal, Some(WirePrincipal::Asked(true))),
+        },
         is_resumable: false,
     })
 }
@@ -278,7 +285,11 @@ fn publish_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Publish, Refusa
         .as_deref()
         .ok_or_else(|| bad_command("a publish names one `topic`; add it".into()))?;
     let topic = topic_of(name, limits)?;
-    let payload = payload_of(wire, limits)?;
+    let headers = match &wire.headers {
+        Some(headers) => decode_headers(headers.get(), HeaderOrigin::Client)?,
+        None => Headers::default(),
+    };
+    let payload = payload_of(wire, &headers, limits)?;
     let idempotency_key = check_key(wire.key.as_deref(), limits)?;
     let expected = match wire.expect {
         None => None,
@@ -345,7 +356,8 @@ fn wire_topics(selectors: &[Selector]) -> Option<WireMany<'_, Vec<Cow<'_, str>>>
 }
 
 fn wire_subscribe(id: Option<u64>, subscribe: &Subscribe) -> WireCommand<'_> {
-    let SubscribeOptions { conflation, interval, priority, delta, filter, .. } = &subscribe.options;
+    let SubscribeOptions { conflation, interval, priority, delta, filter, stamps, .. } =
+        &subscribe.options;
     let interval_ms = interval.as_millis() as u64;
     WireCommand {
         subscription: subscribe.subscription.map(|it| it.0.get().into()),
@@ -365,6 +377,8 @@ fn wire_subscribe(id: Option<u64>, subscribe: &Subscribe) -> WireCommand<'_> {
         priority: (*priority != 0).then(|| (*priority).into()),
         delta: (*delta != DeltaKind::None).then(|| delta.name().into()),
         filter: filter.as_deref().map(Cow::Borrowed),
+        time: stamps.time.then_some(true),
+        principal: stamps.principal.then_some(WirePrincipal::Asked(true)),
         ..wire_command(id, "subscribe")
     }
 }
@@ -395,6 +409,7 @@ fn wire_publish<'a>(
         topic: Some(topic.as_str().into()),
         key: idempotency_key.as_deref().map(Cow::Borrowed),
         expect: expected.as_ref().map(|expected| expected.sequence.get()),
+        headers: encode_headers(payload.headers().as_ref()),
         ..wire_command(id, "publish")
     };
     set_payload(&mut wire, payload, encoded);

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use model::{Code, Epoch, Limits, Payload, PayloadKind, Position, Refusal, Sequence, TopicName};
+use model::{
+    Code, Epoch, Headers, Limits, Payload, PayloadKind, Position, Refusal, Sequence, TopicName,
+};
 
 use super::super::check_payload_len;
 use super::super::wire::{WireCommand, WirePosition};
@@ -31,23 +33,27 @@ pub(super) fn position_of(wire: &WirePosition, limits: &Limits) -> Result<Positi
 }
 
 /// The payload of a command.
-pub(super) fn payload_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Payload, Refusal> {
-    let check = |len| check_payload_len(len, limits.payload_bytes_max);
+pub(super) fn payload_of(
+    wire: &WireCommand<'_>,
+    headers: &Headers<'_>,
+    limits: &Limits,
+) -> Result<Payload, Refusal> {
+    let check = |len| check_payload_len(len + headers.bytes().len(), limits.payload_bytes_max);
     let payload = match (wire.data, &wire.text, &wire.base64) {
         (Some(data), None, None) => {
             check(data.get().len())?;
-            Payload::new(PayloadKind::Json, data.get().as_bytes())
+            Payload::with_headers(PayloadKind::Json, headers, data.get().as_bytes())
         }
         (None, Some(text), None) => {
             check(text.len())?;
-            Payload::new(PayloadKind::Text, text.as_bytes())
+            Payload::with_headers(PayloadKind::Text, headers, text.as_bytes())
         }
         (None, None, Some(base64)) => {
             let bytes = STANDARD.decode(base64.as_bytes()).map_err(|error| {
                 Refusal::bad_payload(format!("its base64 does not decode ({error}); mend it"))
             })?;
             check(bytes.len())?;
-            Payload::new(PayloadKind::Bytes, &bytes)
+            Payload::with_headers(PayloadKind::Bytes, headers, &bytes)
         }
         _ => {
             let why = "it needs exactly one of `data`, `text` and `base64`";

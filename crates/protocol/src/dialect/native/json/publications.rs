@@ -8,24 +8,29 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use model::{DeltaKind, Moment, Payload, PayloadKind, Publication, Sequence, TopicName};
+use model::{
+    DeltaKind, HeaderOrigin, Headers, Moment, Payload, PayloadKind, Publication, Sequence, Stamps,
+    TopicName,
+};
+use serde_json::value::RawValue;
 
 use super::super::wire::{WireEvent, WireKept};
-use super::super::{BadRecord, DeltaRef, SequenceRef, ServerRecord, TopicRef};
+use super::super::{BadRecord, DeltaRef, Extras, PreviousRef, SequenceRef, ServerRecord, TopicRef};
+use super::headers::{append_headers, decode_headers, encode_headers};
 
 /// Appends a publication.
 pub fn append_publication(
     topic: &TopicName,
     number: Option<u32>,
     publication: &Publication,
+    extras: &Extras<'_>,
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(br#"{"type":"publication","topic":"#);
     append_string(topic.as_str(), out);
-    out.extend_from_slice(br#","sequence":"#);
-    let sequence = publication.sequence().get();
-    out.extend_from_slice(itoa::Buffer::new().format(sequence).as_bytes());
-    append_number(number, out);
+    append_number(r#","sequence":"#, publication.sequence().get(), out);
+    append_extras(extras, out);
+    append_reading(number, out);
     append_payload(publication.kind(), publication.payload(), out);
     out.push(b'}');
 }
@@ -36,18 +41,16 @@ pub fn append_delta(
     number: Option<u32>,
     publication: &Publication,
     delta: &DeltaRef<'_>,
+    extras: &Extras<'_>,
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(br#"{"type":"delta","topic":"#);
     append_string(topic.as_str(), out);
-    let mut append = |name: &str, number: u64| {
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-    };
-    append(r#","sequence":"#, publication.sequence().get());
-    append(r#","base":"#, delta.base.get());
-    append(r#","crc":"#, delta.crc.into());
-    append_number(number, out);
+    append_number(r#","sequence":"#, publication.sequence().get(), out);
+    append_extras(extras, out);
+    append_number(r#","base":"#, delta.base.get(), out);
+    append_number(r#","crc":"#, delta.crc.into(), out);
+    append_reading(number, out);
     append_kind(publication.kind(), out);
     match delta.kind {
         DeltaKind::JsonPatch => {
@@ -59,34 +62,78 @@ pub fn append_delta(
     out.push(b'}');
 }
 
-/// Appends a piece of a publication's payload.
+/// Appends a piece of a publication's payload. The first one says what there is beside the payload.
 pub fn append_fragment(
     topic: &TopicName,
     number: Option<u32>,
     publication: &Publication,
     piece: std::ops::Range<usize>,
+    extras: &Extras<'_>,
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(br#"{"type":"fragment","topic":"#);
     append_string(topic.as_str(), out);
-    let mut append = |name: &str, number: u64| {
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-    };
-    append(r#","sequence":"#, publication.sequence().get());
-    append(r#","total":"#, publication.payload().len() as u64);
-    append(r#","offset":"#, piece.start as u64);
-    append_number(number, out);
+    append_number(r#","sequence":"#, publication.sequence().get(), out);
+    if piece.start == 0 {
+        append_extras(extras, out);
+    }
+    append_number(r#","total":"#, publication.payload().len() as u64, out);
+    append_number(r#","offset":"#, piece.start as u64, out);
+    append_reading(number, out);
     append_kind(publication.kind(), out);
     append_base64(r#","base64":""#, &publication.payload()[piece], out);
     out.push(b'}');
 }
 
-/// Appends the number of what a session reads, in sessions that may read a topic in several readings.
-fn append_number(number: Option<u32>, out: &mut Vec<u8>) {
-    let Some(number) = number else { return };
-    out.extend_from_slice(br#","number":"#);
+/// Appends a member whose value is a number; `name` begins with the comma before it.
+fn append_number(name: &str, number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Appends the number of what a session reads, in sessions that may read a topic in several readings.
+fn append_reading(number: Option<u32>, out: &mut Vec<u8>) {
+    if let Some(number) = number {
+        append_number(r#","number":"#, number.into(), out);
+    }
+}
+
+fn append_extras(extras: &Extras<'_>, out: &mut Vec<u8>) {
+    if let PreviousRef::At(previous) = extras.previous {
+        append_number(r#","previous":"#, previous.get(), out);
+    }
+    if let Some(headers) = &extras.headers {
+        out.extend_from_slice(br#","headers":"#);
+        append_headers(headers, out);
+    }
+    if let Some(time_ms) = extras.time_ms {
+        append_number(r#","time_ms":"#, time_ms, out);
+    }
+    if let Some(principal) = &extras.principal {
+        out.extend_from_slice(br#","principal":"#);
+        append_string(principal, out);
+    }
+}
+
+/// The optional members of an event about a publication.
+fn extras_of<'a>(wire: &mut WireEvent<'a>) -> Option<Extras<'a>> {
+    Some(Extras {
+        previous: match wire.previous {
+            None => PreviousRef::OneBefore,
+            Some(previous) => PreviousRef::At(Sequence::new(previous)?),
+        },
+        headers: headers_of(wire.headers.take())?,
+        time_ms: wire.time_ms,
+        principal: wire.principal.take(),
+        ..Extras::default()
+    })
+}
+
+/// The headers that are there, if any; `None` if they break a rule.
+fn headers_of(wire: Option<Box<RawValue>>) -> Option<Option<Headers<'static>>> {
+    let Some(wire) = wire else { return Some(None) };
+    let headers = decode_headers(wire.get(), HeaderOrigin::Server).ok()?;
+    Some((!headers.is_empty()).then_some(headers))
 }
 
 fn append_kind(kind: PayloadKind, out: &mut Vec<u8>) {
@@ -96,7 +143,7 @@ fn append_kind(kind: PayloadKind, out: &mut Vec<u8>) {
 }
 
 /// Appends a member whose value is base64; `name` ends with the opening quote.
-fn append_base64(name: &str, bytes: &[u8], out: &mut Vec<u8>) {
+pub(super) fn append_base64(name: &str, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
@@ -121,7 +168,7 @@ fn append_payload(kind: PayloadKind, payload: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn append_string(text: &str, out: &mut Vec<u8>) {
+pub(super) fn append_string(text: &str, out: &mut Vec<u8>) {
     let is_plain = text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\');
     if is_plain {
         out.push(b'"');
@@ -136,7 +183,13 @@ pub(super) fn wire_kept(publication: &Publication) -> WireKept<'_> {
     let payload = publication.payload();
     let mut wire = WireKept {
         sequence: publication.sequence().get(),
+        previous: match Extras::of(publication, Stamps::default()).previous {
+            PreviousRef::At(previous) => Some(previous.get()),
+            _ => None,
+        },
+        headers: encode_headers(publication.headers().as_ref()),
         time_ms: publication.unix_ms(),
+        principal: publication.principal().map(Cow::Borrowed),
         ..WireKept::default()
     };
     match publication.kind() {
@@ -148,16 +201,23 @@ pub(super) fn wire_kept(publication: &Publication) -> WireKept<'_> {
 }
 
 pub(super) fn kept_of(wire: &WireKept<'_>) -> Option<Publication> {
-    let payload = match (wire.data, &wire.text, &wire.base64) {
-        (Some(data), ..) => Payload::new(PayloadKind::Json, data.get().as_bytes()),
-        (_, Some(text), _) => Payload::new(PayloadKind::Text, text.as_bytes()),
+    let headers = headers_of(wire.headers.clone())?.unwrap_or_default();
+    let with_headers = |kind, bytes: &[u8]| Payload::with_headers(kind, &headers, bytes);
+    let mut payload = match (wire.data, &wire.text, &wire.base64) {
+        (Some(data), ..) => with_headers(PayloadKind::Json, data.get().as_bytes()),
+        (_, Some(text), _) => with_headers(PayloadKind::Text, text.as_bytes()),
         (.., Some(base64)) => {
-            Payload::new(PayloadKind::Bytes, &STANDARD.decode(base64.as_bytes()).ok()?)
+            with_headers(PayloadKind::Bytes, &STANDARD.decode(base64.as_bytes()).ok()?)
         }
         _ => return None,
     };
+    if let Some(principal) = &wire.principal {
+        payload = payload.of_principal(principal);
+    }
     let now = Moment { elapsed: Duration::ZERO, unix_ms: wire.time_ms };
-    Some(Publication::new(payload, Sequence::new(wire.sequence)?, now))
+    let sequence = Sequence::new(wire.sequence)?;
+    let previous = wire.previous.map_or(Some(sequence.back(1)), Sequence::new)?;
+    (previous < sequence).then(|| Publication::after(previous, payload, sequence, now))
 }
 
 /// How a record names its topic: by its number, where it tells one.
@@ -165,7 +225,8 @@ fn topic_of<'a>(number: Option<u32>, name: Option<Cow<'a, str>>) -> Option<Topic
     number.map(TopicRef::Number).or_else(|| name.map(TopicRef::Name))
 }
 
-pub(super) fn delta_of(wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
+pub(super) fn delta_of(mut wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
+    let extras = extras_of(&mut wire)?;
     let (delta, bytes) = match (wire.vcdiff, wire.patch) {
         (Some(vcdiff), _) => {
             (DeltaKind::Vcdiff, Cow::Owned(STANDARD.decode(vcdiff.as_bytes()).ok()?))
@@ -180,10 +241,12 @@ pub(super) fn delta_of(wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
         delta,
         crc: wire.crc?,
         bytes,
+        extras,
     })
 }
 
-pub(super) fn fragment_of(wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
+pub(super) fn fragment_of(mut wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
+    let extras = extras_of(&mut wire)?;
     Some(ServerRecord::Fragment {
         topic: topic_of(wire.number, wire.topic)?,
         sequence: Sequence::new(wire.sequence?)?,
@@ -191,11 +254,13 @@ pub(super) fn fragment_of(wire: WireEvent<'_>) -> Option<ServerRecord<'_>> {
         total: wire.total?,
         offset: wire.offset?,
         bytes: Cow::Owned(STANDARD.decode(wire.base64?.as_bytes()).ok()?),
+        extras,
     })
 }
 
-pub(super) fn publication_of(wire: WireEvent<'_>) -> Result<ServerRecord<'_>, BadRecord> {
+pub(super) fn publication_of(mut wire: WireEvent<'_>) -> Result<ServerRecord<'_>, BadRecord> {
     let bad = |what: &str| BadRecord { text: format!("a publication without {what}") };
+    let extras = extras_of(&mut wire).ok_or_else(|| bad("valid headers"))?;
     let (kind, payload) = match (wire.data, wire.text, wire.base64) {
         (Some(data), ..) => (PayloadKind::Json, Cow::Borrowed(data.get().as_bytes())),
         (_, Some(text), _) => (PayloadKind::Text, Cow::Owned(text.into_owned().into_bytes())),
@@ -211,5 +276,6 @@ pub(super) fn publication_of(wire: WireEvent<'_>) -> Result<ServerRecord<'_>, Ba
         sequence: SequenceRef::Full(sequence),
         kind,
         payload,
+        extras,
     })
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{
-    Asked, Attach, Capacity, Code, CommandId, Handle, Limits, Payload, PayloadKind, Recipients,
-    Refusal, Request, Respond, Response, TopicName, Unanswered, check_key,
+    Asked, Attach, Capacity, Code, CommandId, Handle, Headers, Limits, Payload, PayloadKind,
+    Recipients, Refusal, Request, Respond, Response, TopicName, Unanswered, check_key,
 };
 
-use super::super::wire::{WireCommand, WireEvent, WireFrom};
+use super::super::wire::{WireCommand, WireEvent, WireFrom, WirePrincipal};
 use super::fields::{bad_command, payload_of, set_payload, topic_of, wire_command};
 use super::lists::{LenMax, selectors_of};
 
@@ -54,12 +54,15 @@ pub(super) fn request_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Requ
     let boxed = |text: &Option<Cow<'_, str>>| text.as_deref().map(Box::from);
     Ok(Request {
         topic,
-        payload: Arc::new(payload_of(wire, limits)?),
+        payload: Arc::new(payload_of(wire, &Headers::default(), limits)?),
         timeout,
         to: Recipients {
             device: boxed(&wire.device),
             session: boxed(&wire.session),
-            principal: boxed(&wire.principal),
+            principal: match &wire.principal {
+                Some(WirePrincipal::Named(name)) => Some((**name).into()),
+                _ => None,
+            },
             filter: wire.filter.as_deref().map(Into::into),
             all: wire.all.unwrap_or(false),
         },
@@ -118,7 +121,7 @@ pub(super) fn respond_of(wire: &WireCommand<'_>, limits: &Limits) -> Result<Resp
             Err(Unanswered::Declined(error.as_ref().into()))
         }
         Some(_) => return Err(bad_command("its `error` is longer than a payload may be".into())),
-        None => Ok(Arc::new(payload_of(wire, limits)?)),
+        None => Ok(Arc::new(payload_of(wire, &Headers::default(), limits)?)),
     };
     Ok(Respond { request, result })
 }
@@ -134,7 +137,7 @@ pub(super) fn wire_request<'a>(
         timeout_ms: Some(request.timeout.as_millis() as u64),
         device: device.as_deref().map(Cow::Borrowed),
         session: session.as_deref().map(Cow::Borrowed),
-        principal: principal.as_deref().map(Cow::Borrowed),
+        principal: principal.as_deref().map(|name| WirePrincipal::Named(name.into())),
         filter: filter.as_deref().map(Cow::Borrowed),
         all: all.then_some(true),
         key: request.key.as_deref().map(Cow::Borrowed),
