@@ -247,6 +247,8 @@ limits! {
     device_unsent_bytes_max: usize = 2 << 20;
     /// Devices that went and are remembered by a shard, so that asking them is answered 410 rather than 404.
     devices_gone_max: usize = 100_000;
+    /// Commands of one bridge, such as a webhook, that wait for a shard; beyond that it gives no further ones.
+    bridge_commands_max: usize = 64;
     /// Publications of one topic that a webhook holds; those after them it takes from the topic's history later.
     webhook_topic_pending_max: usize = 100;
     /// Topics of one webhook of which it is remembered how far they were read although nothing of them waits.

@@ -264,6 +264,7 @@ impl<I: Io> Shard<I> {
                     Self::encode_stream_end(framing, &mut words);
                 }
             }
+            Transport::Local { is_closing } => *is_closing = true,
             Transport::Http => {}
         }
         words

@@ -12,6 +12,7 @@ use protocol::native::{
 use protocol::websocket::{Deflater, WINDOW_BITS};
 
 use crate::config::{CompressionConfig, Config};
+use crate::port::records::Records;
 
 /// How a session is spoken to: its encoding, what stands around its messages, and whether they are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,9 @@ const DEFLATED: u8 = 0x80;
 const FRAGMENTS: u8 = 0x40;
 const CHUNK: u8 = 0x20;
 const BARE: u8 = 0x10;
+
+/// The hub's name for how bridges are spoken to: not in bytes. No framing is both of these.
+pub(crate) const LOCAL: EncodingIndex = EncodingIndex(CHUNK | BARE);
 
 impl Manner {
     /// The hub's name for it.
@@ -65,6 +69,8 @@ pub(crate) struct NativeEncoder {
     payloads: PayloadReader,
     deflater: RefCell<Deflater>,
     deflate_bytes_min: usize,
+    /// What bridges are to be told.
+    records: RefCell<Records>,
     /// The epochs under way, as they stand in the ids of Server-Sent Events.
     epochs: String,
     /// Whether records have something that no client knows, as those of a later version may.
@@ -72,9 +78,13 @@ pub(crate) struct NativeEncoder {
 }
 
 /// A message being written, and whether it is to be compressed.
-pub(crate) struct OpenMessage {
-    builder: MessageBuilder,
-    is_deflated: bool,
+pub(crate) enum OpenMessage {
+    Bytes {
+        builder: MessageBuilder,
+        is_deflated: bool,
+    },
+    /// To bridges: a name of what they are told.
+    Local,
 }
 
 impl NativeEncoder {
@@ -85,6 +95,7 @@ impl NativeEncoder {
             payloads: PayloadReader::default(),
             deflater: RefCell::new(Deflater::new(level, WINDOW_BITS)),
             deflate_bytes_min: bytes_min,
+            records: RefCell::default(),
             epochs: join_epochs(epochs),
             has_unknown: config.unknown_events,
         }
@@ -95,6 +106,11 @@ impl NativeEncoder {
     /// Has ids say these epochs from now on.
     pub(crate) fn set_epochs(&mut self, epochs: &[Epoch]) {
         self.epochs = join_epochs(epochs);
+    }
+
+    /// What bridges are to be told.
+    pub(crate) fn records_mut(&mut self) -> &mut Records {
+        self.records.get_mut()
     }
 }
 
@@ -132,16 +148,19 @@ impl Encoder for NativeEncoder {
     type Message = OpenMessage;
 
     fn fragments(&self, encoding: EncodingIndex) -> bool {
-        Manner::of(encoding).has_fragments
+        encoding != LOCAL && Manner::of(encoding).has_fragments
     }
 
     fn batches(&self, encoding: EncodingIndex) -> bool {
-        Manner::of(encoding).encoding.batches()
+        encoding != LOCAL && Manner::of(encoding).encoding.batches()
     }
 
     fn begin(&self, encoding: EncodingIndex, out: &mut Vec<u8>) -> OpenMessage {
+        if encoding == LOCAL {
+            return OpenMessage::Local;
+        }
         let Manner { encoding, framing, is_deflated, .. } = Manner::of(encoding);
-        OpenMessage { builder: MessageBuilder::begin(encoding, framing, out), is_deflated }
+        OpenMessage::Bytes { builder: MessageBuilder::begin(encoding, framing, out), is_deflated }
     }
 
     fn append(
@@ -151,12 +170,15 @@ impl Encoder for NativeEncoder {
         progress: Progress,
         out: &mut Vec<u8>,
     ) {
-        let encoding = message.builder.next_record(out);
+        let OpenMessage::Bytes { builder, is_deflated } = message else {
+            return self.records.borrow_mut().append(record, out);
+        };
+        let encoding = builder.next_record(out);
         if let Record::Publication { compress, .. }
         | Record::Delta { compress, .. }
         | Record::Fragment { compress, .. } = record
         {
-            message.is_deflated &= compress;
+            *is_deflated &= compress;
         }
         self.append_record(encoding, record, progress, out);
     }
@@ -168,8 +190,10 @@ impl Encoder for NativeEncoder {
         compress: bool,
         out: &mut Vec<u8>,
     ) {
-        message.is_deflated &= compress;
-        message.builder.next_record(out);
+        if let OpenMessage::Bytes { builder, is_deflated } = message {
+            *is_deflated &= compress;
+            builder.next_record(out);
+        }
         out.extend_from_slice(made);
     }
 
@@ -180,11 +204,14 @@ impl Encoder for NativeEncoder {
         progress: Progress,
         out: &mut Vec<u8>,
     ) {
-        self.append_record(Manner::of(encoding).encoding, record, progress, out);
+        match encoding == LOCAL {
+            true => self.records.borrow_mut().append(record, out),
+            false => self.append_record(Manner::of(encoding).encoding, record, progress, out),
+        }
     }
 
     fn finish(&self, message: OpenMessage, out: &mut Vec<u8>) {
-        let OpenMessage { builder, is_deflated } = message;
+        let OpenMessage::Bytes { builder, is_deflated } = message else { return };
         if is_deflated {
             let mut deflater = self.deflater.borrow_mut();
             builder.finish_deflated(&mut deflater, self.deflate_bytes_min, out);

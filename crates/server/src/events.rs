@@ -194,7 +194,8 @@ impl<I: Io> Shard<I> {
         let Some(connection) = self.connection(link) else { return };
         match (&connection.transport, &connection.conversation) {
             // Nothing is asked on a connection whose answer goes on.
-            (Transport::Response { .. } | Transport::Polls { .. }, _) => {}
+            (Transport::Response { .. } | Transport::Polls { .. } | Transport::Local { .. }, _) => {
+            }
             (Transport::WebSocket(_), _) | (_, Conversation::Device(_)) => {
                 connection.heard_at = now;
                 let taken = self.handle_messages(link, bytes);
@@ -226,7 +227,8 @@ impl<I: Io> Shard<I> {
 
     /// Forgets a connection and closes its socket.
     pub(crate) fn drop_connection(&mut self, link: ConnectionId) {
-        let Some(Gone { connection, counted, poll }) = self.edge.close(link) else { return };
+        let Some(gone) = self.edge.close(link) else { return };
+        let Gone { connection, counted, poll, local } = gone;
         self.turn.note_leavings();
         if let Some(counted) = counted {
             self.access.addresses.disconnect(counted);
@@ -245,6 +247,9 @@ impl<I: Io> Shard<I> {
             | Conversation::Body(_)
             | Conversation::Answering(_)
             | Conversation::Echo(_) => {}
+        }
+        if let Some(local) = local {
+            local.end();
         }
         // Whoever polls is told that the session ended.
         if let Some(asker) = poll.and_then(Poll::into_asker) {

@@ -16,6 +16,7 @@ use protocol::native::Batch;
 use crate::desks::HistoryReply;
 use crate::device_mail::{DeviceMail, Gather};
 use crate::key::SessionPlace;
+use crate::port::session::PortMail;
 use crate::reply::Asker;
 use crate::rules::Settings;
 
@@ -118,6 +119,8 @@ pub enum ShardMail {
     Gather(Box<Gather>),
     /// A request about a session of this shard that came on another shard's connection.
     SessionRequest(Box<SessionRequest>),
+    /// From bridges.
+    Port(PortMail),
     /// The configuration says this now.
     Settings(Arc<Settings>),
     /// To the first shard: a request was refused that was for this host.

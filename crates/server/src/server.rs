@@ -23,6 +23,7 @@ use crate::api::MailedShards;
 use crate::config::{Config, WebhookConfig};
 use crate::mail::{ShardMail, tell_all};
 use crate::memory::{Governor, Memory};
+use crate::port::Port;
 use crate::reload::{Current, Reloader};
 use crate::rules::access_of;
 use crate::shard::{Shard, ShardParts, moment};
@@ -220,6 +221,11 @@ impl Server {
     /// Starts threads beside those of the server, whose panics end it as well.
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor
+    }
+
+    /// Where bridges come in.
+    pub fn port(&self) -> Port {
+        Port::new(self.peers.clone(), &self.config.limits)
     }
 
     /// Asks all shards to stop: clients are told, then connections close.

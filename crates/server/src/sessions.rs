@@ -60,6 +60,7 @@ impl<I: Io> Shard<I> {
             peer: self.peer_of(link),
             transport: match &open.transport {
                 Transport::Polls { .. } => "poll",
+                Transport::Local { .. } => "local",
                 Transport::Response { .. } if is_events(encoding) => "sse",
                 Transport::Response { .. } => "stream",
                 Transport::WebSocket(_) | Transport::Http => "websocket",

@@ -230,6 +230,7 @@ impl<I: Io> Shard<I> {
         }
         self.turn.begin_stage(self.work());
         self.take_mail();
+        self.hear_locals();
         self.turn.take_leavings();
         self.run_backbone();
         self.run_requests();
@@ -386,6 +387,7 @@ impl<I: Io> Shard<I> {
                 ShardMail::Device(mail) => self.handle_device_mail(mail),
                 ShardMail::Gather(gather) => self.gather(*gather),
                 ShardMail::SessionRequest(request) => self.handle_own_session_request(*request),
+                ShardMail::Port(mail) => self.handle_port(mail),
                 ShardMail::Settings(settings) => self.take_over(&settings),
                 ShardMail::UnknownHost(name) => self.note_unknown_host(name),
                 ShardMail::ForeignOrigin(origin) => self.note_foreign_origin(origin),
@@ -407,6 +409,7 @@ impl<I: Io> Shard<I> {
         let refusal = Refusal::new(Code::GoingAway, text);
         // Whoever polls not just now would be waited for in vain.
         self.drop_unpolled();
+        self.drop_locals();
         let (end, polled_end) = self.edge.connections.ends();
         for place in (0..end).chain(self.edge.connections.first_unattached()..polled_end) {
             let Some(link) = self.edge.connections.current(place) else { continue };

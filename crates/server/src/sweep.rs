@@ -145,7 +145,10 @@ impl<I: Io> Shard<I> {
                     false => (quiet >= keep_stream_alive).then_some(Verdict::KeepAlive),
                 }
             }
-            Transport::Response { .. } | Transport::Polls { .. } | Transport::Http => None,
+            Transport::Response { .. }
+            | Transport::Polls { .. }
+            | Transport::Local { .. }
+            | Transport::Http => None,
         }
     }
 

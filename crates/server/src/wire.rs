@@ -37,7 +37,13 @@ impl<I: Io> Shard<I> {
 
     /// Does what follows from what was sent.
     fn settle_wire(&mut self, told: Vec<ConnectionId>, broken: Vec<ConnectionId>) {
-        told.into_iter().for_each(|link| self.answer_told_poll(link));
+        for link in told {
+            match self.edge.transports.locals.contains_key(&link) {
+                true => self.tell_local(link),
+                false => self.answer_told_poll(link),
+            }
+        }
+        self.forget_told();
         broken.into_iter().for_each(|link| self.drop_connection(link));
     }
 }

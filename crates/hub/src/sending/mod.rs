@@ -9,3 +9,4 @@ pub(crate) mod pieces;
 pub(crate) mod schedule;
 pub(crate) mod timers;
 pub(crate) mod transfer;
+mod under_way;

@@ -11,6 +11,7 @@ use super::input::Inbounds;
 use super::poll::Poll;
 use crate::byte_queue::ByteQueue;
 use crate::dialects::{Conversation, Native};
+use crate::port::session::Locals;
 
 /// One connection.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(crate) enum Transport {
     Response { is_closing: bool },
     /// None: what is told waits for polls.
     Polls { is_closing: bool },
+    /// None: a bridge of this process is told records.
+    Local { is_closing: bool },
 }
 
 /// State of transports beside the connections themselves: of most connections there is nothing here.
@@ -41,6 +44,8 @@ pub(crate) struct Transports {
     pub inbounds: Inbounds,
     /// State between polled sessions and their polls.
     pub polls: HashMap<ConnectionId, Poll, RandomState>,
+    /// State of the sessions of bridges.
+    pub locals: Locals,
     /// When responses that go on began, in whole seconds.
     pub responses: HashMap<ConnectionId, u32, RandomState>,
 }
@@ -51,7 +56,9 @@ impl Transport {
         match self {
             Self::Http => false,
             Self::WebSocket(channel) => channel.is_closing(),
-            Self::Response { is_closing } | Self::Polls { is_closing } => *is_closing,
+            Self::Response { is_closing }
+            | Self::Polls { is_closing }
+            | Self::Local { is_closing } => *is_closing,
         }
     }
 }

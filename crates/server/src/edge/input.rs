@@ -221,6 +221,11 @@ impl WaitingInputs {
         waiting.map_or(0, |waiting| waiting.commands.iter().map(Commands::bytes).sum())
     }
 
+    /// Whether a connection waits.
+    pub(crate) fn is_waiting(&self, link: ConnectionId) -> bool {
+        self.all.contains_key(&link)
+    }
+
     /// Forgets a connection that is gone.
     pub(crate) fn forget(&mut self, link: ConnectionId) {
         if self.all.remove(&link).is_some_and(|waiting| waiting.is_parked) {

@@ -26,6 +26,7 @@ pub(crate) use self::input::{CommandSource, Commands, Waiting};
 pub(crate) use self::poll::{Poll, Polled};
 use self::subscribing::Subscribing;
 pub(crate) use self::wire::Wire;
+use crate::port::session::LocalSession;
 
 const READ_BUFFER_BYTES: usize = 64 << 10;
 
@@ -60,6 +61,8 @@ pub(crate) struct Gone {
     pub counted: Option<Counted>,
     /// What stood between it and its polls.
     pub poll: Option<Poll>,
+    /// What stood between it and its bridge.
+    pub local: Option<LocalSession>,
 }
 
 impl<I: Io> Edge<I> {
@@ -102,6 +105,10 @@ impl<I: Io> Edge<I> {
         self.half_closed.remove(&link);
         self.transports.responses.remove(&link);
         let poll = self.transports.polls.remove(&link);
+        let local = match link.socket() {
+            Some(_) => None,
+            None => self.transports.locals.remove(&link),
+        };
         let counted = match link.socket() {
             Some(socket) => self.counted.take(socket as usize),
             None => poll.as_ref().and_then(|poll| poll.counted),
@@ -111,7 +118,7 @@ impl<I: Io> Edge<I> {
             Some(socket) if is_used_up => self.io.retire(socket),
             Some(socket) => self.io.close(socket),
         }
-        Some(Gone { connection, counted, poll })
+        Some(Gone { connection, counted, poll, local })
     }
 
     /// A connection that is there still.

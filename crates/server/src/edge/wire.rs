@@ -11,7 +11,7 @@ pub(crate) struct Wire<'a, I> {
     edge: &'a mut Edge<I>,
     memory: &'a Memory,
     poll_bytes_max: usize,
-    /// Polled sessions that were told something.
+    /// Sessions without a socket that were told something.
     told: Vec<ConnectionId>,
     broken: Vec<ConnectionId>,
 }
@@ -21,7 +21,7 @@ impl<'a, I> Wire<'a, I> {
         Self { edge, memory, poll_bytes_max, told: Vec::new(), broken: Vec::new() }
     }
 
-    /// The polled sessions that were told something, and the connections that broke.
+    /// The sessions without a socket that were told something, and the connections that broke.
     pub(crate) fn into_told_and_broken(self) -> (Vec<ConnectionId>, Vec<ConnectionId>) {
         (self.told, self.broken)
     }
@@ -31,6 +31,10 @@ impl<I: Io> Outlet for Wire<'_, I> {
     fn send(&mut self, link: ConnectionId, bytes: &[u8]) -> hub::Sent {
         self.edge.touch(link);
         if link.socket().is_none() {
+            if let Some(local) = self.edge.transports.locals.get_mut(&link) {
+                self.told.push(link);
+                return local.take(bytes);
+            }
             let Some(poll) = self.edge.transports.polls.get_mut(&link) else {
                 return hub::Sent::Closed;
             };

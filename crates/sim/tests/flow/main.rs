@@ -6,6 +6,7 @@ mod commands;
 mod connections;
 mod devices;
 mod node;
+mod port;
 mod queues;
 mod reload;
 mod waiting;
