@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::{Faults, read};
 
 /// Every crate and its floor.
-const FLOORS: [(&str, u8); 14] = [
+const FLOORS: [(&str, u8); 15] = [
     ("model", 0),
     ("engine", 0),
     ("protocol", 1),
@@ -13,6 +13,7 @@ const FLOORS: [(&str, u8); 14] = [
     ("backbone", 1),
     ("payload", 1),
     ("access", 1),
+    ("listener", 1),
     ("admin", 2),
     ("client", 2),
     ("server", 3),
@@ -23,7 +24,7 @@ const FLOORS: [(&str, u8); 14] = [
 ];
 
 /// Crates that may import less than their floor allows.
-const NARROW: [(&str, &[&str]); 7] = [
+const NARROW: [(&str, &[&str]); 8] = [
     ("client", &["model", "payload", "protocol"]),
     ("admin", &["model"]),
     ("protocol", &["model"]),
@@ -31,6 +32,7 @@ const NARROW: [(&str, &[&str]); 7] = [
     ("backbone", &["model"]),
     ("payload", &["model"]),
     ("access", &["model"]),
+    ("listener", &["engine", "model"]),
 ];
 
 pub(crate) fn check(root: &Path) -> Faults {

@@ -12,8 +12,8 @@ const MAY_BE_UNSAFE: [&str; 3] =
 const OUTSIDE: [&str; 3] = ["std::thread", "std::fs", "std::env"];
 
 /// What runs on shards waits for no other thread.
-const ON_SHARDS: [&str; 8] =
-    ["model", "protocol", "hub", "payload", "access", "backbone", "engine", "server"];
+const ON_SHARDS: [&str; 9] =
+    ["model", "protocol", "hub", "payload", "access", "backbone", "engine", "listener", "server"];
 const LOCKS: [&str; 3] = ["Mutex", "RwLock", "Condvar"];
 /// The main thread's own, the supervisor's, the clock's where the wall clock goes back, and that of the broker made up for tests.
 const MAY_LOCK: [&str; 4] = [

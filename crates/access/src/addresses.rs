@@ -69,7 +69,8 @@ impl Addresses {
         Some(Network { bucket: bucket as u32, fingerprint: hash as u32 | 1 })
     }
 
-    fn is_proxy(&self, address: IpAddr) -> bool {
+    /// Whether it is the address of one of the operator's proxies.
+    pub fn is_proxy(&self, address: IpAddr) -> bool {
         self.proxies.iter().any(|range| range.contains(address))
     }
 

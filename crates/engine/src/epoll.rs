@@ -38,9 +38,11 @@ impl Default for EpollOptions {
 /// One shard's sockets.
 pub struct EpollIo {
     epoll: OwnedFd,
-    listener: Option<OwnedFd>,
-    /// Connections may wait at the listener.
-    is_listener_ready: bool,
+    listeners: Vec<Listening>,
+    /// The listener that accepts next, so that each has its turn.
+    next_listener: usize,
+    /// The listener of each socket; empty where there is one listener only.
+    listener_of: Vec<u8>,
     accepting_again_at: Option<Instant>,
     sockets: Vec<Option<OwnedFd>>,
     /// Descriptors that stay open so that their numbers are not given again.
@@ -53,8 +55,16 @@ pub struct EpollIo {
     counters: IoCounters,
 }
 
-const LISTENER: u64 = u64::MAX;
-const WAKER: u64 = u64::MAX - 1;
+/// A listening socket.
+struct Listening {
+    descriptor: OwnedFd,
+    /// Connections may wait here.
+    is_ready: bool,
+}
+
+/// Listeners have the numbers from here on; sockets have those below.
+const FIRST_LISTENER: u64 = 1 << 32;
+const WAKER: u64 = u64::MAX;
 /// Events of one turn: few, so that a burst of requests cannot hold up what is to be sent.
 const EVENTS_MAX: usize = 128;
 /// Connections accepted in a turn while more sockets are ready than it looks at: those that are
@@ -66,27 +76,31 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const ACCEPT_TIME_MIN: Duration = Duration::from_micros(200);
 
 impl EpollIo {
-    /// An `Io` that accepts from `listener`, if there is one, and that `waker` wakes.
+    /// An `Io` that accepts from `listeners`, at most 255, and that `waker` wakes.
     ///
     /// # Errors
     /// No descriptor is left.
     pub fn new(
-        listener: Option<OwnedFd>,
+        listeners: impl IntoIterator<Item = OwnedFd>,
         waker: &Waker,
         options: EpollOptions,
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let incoming = EventFlags::IN | EventFlags::ET;
-        if let Some(listener) = &listener {
-            epoll::add(&epoll, listener, EventData::new_u64(LISTENER), incoming)?;
+        let listeners = listeners.into_iter();
+        let listeners: Vec<Listening> =
+            listeners.map(|descriptor| Listening { descriptor, is_ready: false }).collect();
+        for (number, listener) in (FIRST_LISTENER..).zip(&listeners) {
+            epoll::add(&epoll, &listener.descriptor, EventData::new_u64(number), incoming)?;
         }
         if let Some(waker) = waker.as_fd() {
             epoll::add(&epoll, waker, EventData::new_u64(WAKER), incoming)?;
         }
         Ok(Self {
             epoll,
-            listener,
-            is_listener_ready: false,
+            listeners,
+            next_listener: 0,
+            listener_of: Vec::new(),
             accepting_again_at: None,
             sockets: Vec::new(),
             retired: Vec::new(),
@@ -106,14 +120,16 @@ impl EpollIo {
 
     /// Stops accepting for good; open connections go on.
     pub fn stop_accepting(&mut self) {
-        self.listener = None;
-        self.is_listener_ready = false;
+        self.listeners.clear();
     }
 
     fn note(&mut self, event: &Event) {
         match event.data.u64() {
-            LISTENER => self.is_listener_ready = true,
             WAKER => {}
+            listener @ FIRST_LISTENER.. => {
+                let listener = self.listeners.get_mut((listener - FIRST_LISTENER) as usize);
+                listener.into_iter().for_each(|it| it.is_ready = true);
+            }
             socket => {
                 let socket = Socket(socket as u32);
                 let flags = event.flags;
@@ -130,7 +146,7 @@ impl EpollIo {
     }
 
     fn accept_some(&mut self, last_turn: Duration, accepts_max: usize) {
-        if !self.is_listener_ready || self.is_accept_paused() {
+        if !self.may_accept() || self.is_accept_paused() {
             return;
         }
         let share = last_turn * self.options.accept_share_percent / 100;
@@ -143,12 +159,10 @@ impl EpollIo {
                 self.pause_accepting();
                 return;
             }
-            match self.accept() {
+            let Some(listener) = self.next_ready_listener() else { return };
+            match self.accept(listener) {
                 Ok(Some(event)) => self.events.push_back(event),
-                Ok(None) => {
-                    self.is_listener_ready = false;
-                    return;
-                }
+                Ok(None) => self.listeners[listener].is_ready = false,
                 Err(()) => {
                     self.pause_accepting();
                     return;
@@ -157,8 +171,22 @@ impl EpollIo {
         }
     }
 
-    fn accept(&mut self) -> Result<Option<IoEvent>, ()> {
-        let Some(listener) = &self.listener else { return Ok(None) };
+    /// Whether connections may wait to be accepted.
+    fn may_accept(&self) -> bool {
+        self.listeners.iter().any(|listener| listener.is_ready)
+    }
+
+    /// The listener to accept from now: each that has connections in turn.
+    fn next_ready_listener(&mut self) -> Option<usize> {
+        let count = self.listeners.len();
+        let all = (0..count).map(|step| (self.next_listener + step) % count);
+        let found = all.into_iter().find(|at| self.listeners[*at].is_ready)?;
+        self.next_listener = found + 1;
+        Some(found)
+    }
+
+    fn accept(&mut self, from: usize) -> Result<Option<IoEvent>, ()> {
+        let listener = &self.listeners[from].descriptor;
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         loop {
             match rustix::net::acceptfrom_with(listener, flags) {
@@ -166,7 +194,7 @@ impl EpollIo {
                     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                     let peer = peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
                     return self
-                        .watch(socket)
+                        .watch(socket, from)
                         .map(|socket| Some(IoEvent::Accepted { socket, peer }));
                 }
                 Err(Errno::AGAIN) => return Ok(None),
@@ -177,7 +205,7 @@ impl EpollIo {
         }
     }
 
-    fn watch(&mut self, socket: OwnedFd) -> Result<Socket, ()> {
+    fn watch(&mut self, socket: OwnedFd, listener: usize) -> Result<Socket, ()> {
         let number = u32::try_from(socket.as_raw_fd()).expect("descriptors are not negative");
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64(u64::from(number));
@@ -187,6 +215,10 @@ impl EpollIo {
             self.sockets.resize_with(index + 1, || None);
         }
         self.sockets[index] = Some(socket);
+        if self.listeners.len() > 1 {
+            self.listener_of.resize(self.listener_of.len().max(index + 1), 0);
+            self.listener_of[index] = listener as u8;
+        }
         self.open_count += 1;
         self.counters.accepts += 1;
         Ok(Socket(number))
@@ -207,7 +239,7 @@ impl EpollIo {
 
     /// How long to wait at most, so that connections that wait to be accepted are not forgotten.
     fn limit_wait(&mut self, timeout: Option<Duration>) -> Option<Duration> {
-        let own = match (self.is_listener_ready, self.accepting_again_at) {
+        let own = match (self.may_accept(), self.accepting_again_at) {
             (false, _) => None,
             (true, None) => Some(Duration::ZERO),
             (true, Some(at)) => Some(at.saturating_duration_since(Instant::now())),
@@ -303,6 +335,10 @@ impl Io for EpollIo {
     fn peer_address(&self, socket: Socket) -> Option<IpAddr> {
         let peer = rustix::net::getpeername(self.socket(socket)?).ok()??;
         SocketAddr::try_from(peer).ok().map(|peer| peer.ip())
+    }
+
+    fn listener(&self, socket: Socket) -> usize {
+        self.listener_of.get(socket.0 as usize).copied().map_or(0, usize::from)
     }
 
     fn close(&mut self, socket: Socket) {

@@ -78,6 +78,17 @@ pub struct IoCounters {
     pub bytes_out: u64,
 }
 
+/// A connection that was refused before its shard heard of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Where it came from, if that can be said.
+    pub peer: Option<IpAddr>,
+    /// The number by which the floors above know the reason.
+    pub code: u16,
+    /// The reason in words.
+    pub text: String,
+}
+
 /// A shard's view of the outside. Edge-triggered: each change is told once.
 pub trait Io {
     /// Waits until something happened, a wake-up came, or `timeout` passed (`None`: no limit).
@@ -98,11 +109,19 @@ pub trait Io {
     /// Where the peer of a socket is, if that can be said.
     fn peer_address(&self, socket: Socket) -> Option<IpAddr>;
 
+    /// Which listener accepted a socket: its place among them.
+    fn listener(&self, socket: Socket) -> usize;
+
     /// Closes the socket. Bytes already taken by `send` still go out.
     fn close(&mut self, socket: Socket);
 
     /// Closes the socket, and keeps its number from being given again.
     fn retire(&mut self, socket: Socket);
+
+    /// A connection that was refused before its shard heard of it, if there was one.
+    fn poll_refused(&mut self) -> Option<Refused> {
+        None
+    }
 
     /// What was counted so far.
     fn counters(&self) -> IoCounters;

@@ -22,7 +22,7 @@ pub use allocator::{CountingAllocator, allocated_bytes};
 pub use clock::{Clock, Reading, random_bytes, random_seed};
 pub use epoll::{EpollIo, EpollOptions};
 pub use hiccups::Hiccups;
-pub use io::{Io, IoCounters, IoEvent, Received, Sent, Socket};
+pub use io::{Io, IoCounters, IoEvent, Received, Refused, Sent, Socket};
 pub use listener::{ListenerOptions, Place, listen};
 pub use mailbox::{MailReceiver, MailSender, Waker, mailbox};
 pub use signals::{Signal, on_shutdown_signal, on_signals};

@@ -69,6 +69,29 @@ fn bytes_come_and_go_and_the_end_is_told() {
 }
 
 #[test]
+fn a_socket_knows_its_listener_and_each_listener_has_its_turn() {
+    let listening = |_| {
+        let address = "127.0.0.1:0".parse().expect("an address");
+        listen(address, Place::First, &ListenerOptions::default()).expect("a free port")
+    };
+    let (listeners, addresses): (Vec<_>, Vec<_>) = (0..3).map(listening).unzip();
+    let options = EpollOptions { accepts_per_turn_max: 3, ..EpollOptions::default() };
+    let mut io = EpollIo::new(listeners, &Waker::none(), options).expect("epoll works");
+    let connect = |address: &SocketAddr| TcpStream::connect(address).expect("it listens");
+    // A crowd at the first, and one at each of the others.
+    let _crowd: Vec<_> = (0..20).map(|_| connect(&addresses[0])).collect();
+    let _others: Vec<_> = addresses[1..].iter().map(connect).collect();
+    let mut order = Vec::new();
+    while order.len() < 22 {
+        let socket = await_event(&mut io, accepted);
+        order.push(io.listener(socket));
+    }
+    let early = &order[..6];
+    assert!(early.contains(&1) && early.contains(&2), "{order:?}");
+    assert_eq!(order.iter().filter(|listener| **listener == 0).count(), 20);
+}
+
+#[test]
 fn bytes_and_the_end_that_come_together_are_told_together() {
     let (mut io, address) = start(EpollOptions::default());
     let mut client = TcpStream::connect(address).expect("it listens");

@@ -155,6 +155,12 @@ codes! {
     MissingFeature = 4236, "missing_feature", 400;
     /// The server does not decode this encoding of the body, such as gzip or a charset other than UTF-8.
     UnsupportedMediaType = 4237, "unsupported_media_type", 415;
+    /// The peer is none of the proxies that the server trusts, and its listener expects PROXY headers.
+    UntrustedProxy = 4240, "untrusted_proxy", 403;
+    /// The connection does not begin with a PROXY header that can be read.
+    BadProxyHeader = 4241, "bad_proxy_header", 400;
+    /// The connection took too long to open.
+    SlowOpening = 4242, "slow_opening", 408;
     /// A header's name or value breaks a rule.
     BadHeader = 4250, "bad_header", 400;
     /// The name of a header comes twice.

@@ -2,7 +2,7 @@
 
 use admin::{Answer, AnswerWindow, Exchange};
 use bytes::Bytes;
-use engine::{Io, MailSender, Sent};
+use engine::{Io, MailSender, Sent, Socket};
 use hub::{ConnectionId, ShardIndex};
 use model::{Code, Refusal, Wish};
 use protocol::echo;
@@ -21,7 +21,7 @@ use crate::dialects::{Answering, Arriving, Conversation, Echo};
 use crate::edge::{self, Connection, Transport};
 use crate::encoder::Manner;
 use crate::mail::{Response, ShardMail};
-use crate::routes::Route;
+use crate::routes::{Route, nothing_at, surfaces_of};
 use crate::shard::Shard;
 use crate::turn::STEPS_OF_A_REQUEST;
 
@@ -117,7 +117,10 @@ impl<I: Io> Shard<I> {
     }
 
     fn route(&mut self, link: ConnectionId, head: RequestHead, mut input: ByteQueue) {
-        let checked = self.check_host(&head).and_then(|()| self.check_rate(link, &head));
+        let checked = self
+            .check_host(&head)
+            .and_then(|()| self.check_surface(link, &head))
+            .and_then(|()| self.check_rate(link, &head));
         if let Err(refusal) = checked {
             return self.refuse_request(link, &head, &refusal);
         }
@@ -372,6 +375,16 @@ impl<I: Io> Shard<I> {
         );
         self.note_unknown_host(name.into());
         Err(Refusal::new(Code::UnknownHost, text))
+    }
+
+    /// Whether the listener that a connection came through serves what is asked for.
+    fn check_surface(&self, link: ConnectionId, head: &RequestHead) -> Result<(), Refusal> {
+        let listener = link.socket().map_or(0, |socket| self.edge.io.listener(Socket(socket)));
+        let wanted = surfaces_of(head.path(), &head.method);
+        match self.config.surfaces_of(listener).intersects(wanted) {
+            true => Ok(()),
+            false => Err(nothing_at(head.path())),
+        }
     }
 
     /// Logs a name that was refused, once: the first shard does so for all.

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use access::{LINES_PER_MINUTE, Plain};
-use engine::Io;
+use engine::{Io, Refused};
 use hub::ConnectionId;
 use model::{Code, Refusal};
 use tracing::Level;
@@ -56,6 +56,19 @@ impl<I: Io> Shard<I> {
         let peer = self.peer_of(link);
         if self.access.refusals.is_told(refusal.code, peer, self.now.unix_ms) {
             self.tell_refusal(link, peer, refusal);
+        }
+    }
+
+    /// Counts the refusals of connections that this shard never heard of, and tells the operator.
+    pub(crate) fn note_refused(&mut self) {
+        while let Some(Refused { peer, code, text }) = self.edge.io.poll_refused() {
+            self.counters.refusals += 1;
+            let code = Code::from_number(code);
+            if self.access.refusals.is_told(code, peer, self.now.unix_ms) {
+                let (number, word) = (code.number(), code.word());
+                let peer = peer.map(tracing::field::display);
+                tracing::info!(code = number, word, peer, "refused: {}", Plain(&text));
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use protocol::http::RequestHead;
 
 use crate::reply::Asker;
 use crate::shard::Shard;
+use crate::surfaces::{Surface, Surfaces};
 
 /// What takes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +117,37 @@ fn methods_of(path: &str) -> Vec<&'static str> {
     known.map(|(method, _)| if *method == "WebSocket" { "GET" } else { method }).collect()
 }
 
+/// The surfaces that a path belongs to, one of which a listener must have.
+pub(crate) fn surfaces_of(path: &str, method: &str) -> Surfaces {
+    use Surface::{Clients, Devices, Operators, Publish};
+    match Route::of(path, true) {
+        Route::WebSocket | Route::Echo | Route::Session(_) => Surfaces::of(&[Clients]),
+        Route::Request => Surfaces::of(&[Clients, Publish]),
+        Route::Attach | Route::DeviceSocket(_) | Route::Devices | Route::Applications => {
+            Surfaces::of(&[Devices])
+        }
+        Route::Ordinary => match path {
+            // Whoever balances load asks at the listener that it balances.
+            "/health" | "/ready" => Surfaces::ALL,
+            "/v1/publish" => Surfaces::of(&[Publish]),
+            path if path == "/v1/topics" || path.starts_with("/v1/topics/") => match method {
+                "GET" | "HEAD" | "OPTIONS" => Surfaces::of(&[Clients, Publish]),
+                _ => Surfaces::of(&[Publish]),
+            },
+            path if path.starts_with("/v1/history/") => Surfaces::of(&[Clients, Publish]),
+            // The page, metrics and diagnostics, and what is not known here: the narrowest.
+            _ => Surfaces::of(&[Operators]),
+        },
+    }
+}
+
+/// There is nothing under a path, or nothing for those who come this way.
+pub(crate) fn nothing_at(path: &str) -> Refusal {
+    let text =
+        format!("cannot find `{path}`: there is nothing under that path; see docs/protocol.md");
+    Refusal::new(Code::NotFound, text)
+}
+
 impl<I: Io> Shard<I> {
     /// Takes a whole request that the shards answer among themselves; answers false if it is not such a one.
     pub(crate) fn take_request(
@@ -152,10 +184,7 @@ impl<I: Io> Shard<I> {
         let (method, path) = (head.method.as_str(), head.path());
         let allowed = methods_of(path);
         if allowed.is_empty() {
-            let text = format!(
-                "cannot find `{path}`: there is nothing under that path; see docs/protocol.md"
-            );
-            return Err(Refusal::new(Code::NotFound, text));
+            return Err(nothing_at(path));
         }
         if !allowed.contains(&method) {
             let allowed = allowed.join(" or ");
@@ -245,5 +274,45 @@ mod tests {
         assert_eq!(Route::of("/v1/devices/d1/ws", false), Route::Devices);
         assert_eq!(Route::of("/v1/devices/a/b/ws", true), Route::Devices);
         assert_eq!(Route::of("/diagnostics/echo", false), Route::Ordinary);
+    }
+
+    #[test]
+    fn every_path_belongs_to_the_surfaces_that_are_told() {
+        for (method, path, expected) in [
+            ("GET", "/v1/ws", "clients"),
+            ("GET", "/diagnostics/echo", "clients"),
+            ("POST", "/v1/sse", "clients"),
+            ("POST", "/v1/commands", "clients"),
+            ("POST", "/v1/request", "clients publish"),
+            ("POST", "/v1/publish", "publish"),
+            ("PUT", "/v1/topics/a", "publish"),
+            ("GET", "/v1/topics/a", "clients publish"),
+            ("GET", "/v1/topics", "clients publish"),
+            ("GET", "/v1/history/a", "clients publish"),
+            ("GET", "/v1/devices", "devices"),
+            ("GET", "/v1/devices/d/ws", "devices"),
+            ("GET", "/v1/applications/a/stats", "devices"),
+            ("GET", "/metrics", "operators"),
+            ("GET", "/v1/slow", "operators"),
+            ("GET", "/v1/sessions", "operators"),
+            ("GET", "/diagnostics/hiccups", "operators"),
+            ("GET", "/", "operators"),
+            ("GET", "/page/x.js", "operators"),
+            ("GET", "/nothing", "operators"),
+            ("GET", "/health", "clients publish devices operators"),
+            ("GET", "/ready", "clients publish devices operators"),
+        ] {
+            let has =
+                |surface: &Surface| Surfaces::of(&[*surface]).intersects(surfaces_of(path, method));
+            let all: Vec<&str> = Surface::ALL.into_iter().filter(has).map(Surface::name).collect();
+            assert_eq!(all.join(" "), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn every_path_belongs_to_a_surface() {
+        for (method, path) in paths() {
+            assert!(!surfaces_of(path, &method).is_empty(), "{method} {path}");
+        }
     }
 }

@@ -16,11 +16,12 @@ use engine::{
     private_descriptor_table, raise_descriptor_limit, random_seed,
 };
 use hub::ShardIndex;
+use listener::{FilterOptions, FilteredIo, IsTrusted};
 use model::{Anonymous, Epoch};
 use tokio::sync::mpsc;
 
 use crate::api::MailedShards;
-use crate::config::{Config, WebhookConfig};
+use crate::config::{Config, ListenerConfig, WebhookConfig};
 use crate::mail::{ShardMail, tell_all};
 use crate::memory::{Governor, Memory};
 use crate::port::Port;
@@ -38,7 +39,7 @@ const CONNECTIONS_RESERVED: usize = 100;
 
 /// A running server.
 pub struct Server {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     peers: Vec<MailSender<ShardMail>>,
     supervisor: Supervisor,
     told: Mutex<std_mpsc::Receiver<Told>>,
@@ -90,6 +91,7 @@ pub fn new_epoch() -> String {
 struct Common {
     config: Arc<Config>,
     access: Arc<Access>,
+    current: Current,
     clock: Clock,
     epoch: Epoch,
     secret: Secret,
@@ -140,12 +142,14 @@ impl Server {
         let clock = Clock::start();
         let epoch = new_epoch();
         let config = Arc::new(config);
+        let current = Current::new(Arc::clone(&access));
         let common = Common {
             sessions_max: sessions_per_shard(&config, shard_count),
             memory: memory.clone(),
             supervisor: supervisor.clone(),
             times: LatestTime::default(),
             access: Arc::clone(&access),
+            current: current.clone(),
             clock,
             epoch: Epoch::new(&epoch),
             secret: engine::random_bytes(),
@@ -163,8 +167,7 @@ impl Server {
         };
         let governor = Governor::start(&common.memory, &supervisor)
             .map_err(|error| cannot("watch the memory", error, "free some memory"))?;
-        let address = start_shards(&common, &wakers, boxes, disks, &told)?;
-        let current = Current::new(access);
+        let addresses = start_shards(&common, &wakers, boxes, disks, &told)?;
         let counters_of = |it: &WebhookConfig| Arc::new(WebhookCounters::new(&it.name));
         let webhooks: Vec<_> = config.webhooks.iter().map(counters_of).collect();
         let shards_seen = MailedShards {
@@ -184,12 +187,13 @@ impl Server {
             .map_err(|error| cannot("start the API", error, "free some memory"))?;
         is_ready.store(true, Ordering::Relaxed);
         let connections = common.sessions_max as u64 * u64::from(shard_count);
+        let address = told_addresses(&addresses);
         tracing::info!(%address, shards = shard_count, connections, "listening");
-        if is_open_to_all(&config, address) {
+        for address in addresses.iter().filter(|address| is_open_to_all(&config, **address)) {
             tracing::warn!("{}", OPEN_TO_ALL.replace("ADDRESS", &address.to_string()));
         }
         Ok(Self {
-            address,
+            addresses,
             peers,
             supervisor,
             told: Mutex::new(told),
@@ -203,9 +207,14 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Where it listens, first of all.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.addresses[0]
+    }
+
+    /// Everywhere it listens, in the order of the configuration.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// What it was told at its start.
@@ -393,6 +402,12 @@ fn sessions_per_shard(config: &Config, shard_count: u16) -> usize {
     usize::try_from(allowed).unwrap_or(usize::MAX).min(config.limits.connections_per_shard_max)
 }
 
+/// Addresses in a line.
+fn told_addresses(addresses: &[SocketAddr]) -> String {
+    let all: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+    all.join(" ")
+}
+
 /// Starts the shards one after the other; answers where they listen.
 fn start_shards(
     common: &Common,
@@ -400,25 +415,26 @@ fn start_shards(
     boxes: Vec<MailReceiver<ShardMail>>,
     disks: Vec<Option<DiskParts>>,
     told: &std_mpsc::Receiver<Told>,
-) -> Result<SocketAddr, StartError> {
-    let mut address = common.config.listen;
+) -> Result<Vec<SocketAddr>, StartError> {
+    let listeners = common.config.all_listeners();
+    let mut addresses: Vec<SocketAddr> = listeners.iter().map(|it| it.address).collect();
     for (index, ((waker, mailbox), disk)) in wakers.iter().zip(boxes).zip(disks).enumerate() {
         let (own, waker) = (common.clone(), waker.clone());
         let (tell, hear) = std_mpsc::channel();
         let core = common.config.engine.pin_cores.then_some(index);
-        let listen_at = address;
+        let listen_at = addresses.clone();
         let run = move || {
             core.into_iter().for_each(pin_to_core);
-            run_shard(index as u16, &own, &waker, mailbox, disk, listen_at, &tell);
+            run_shard(index as u16, &own, &waker, mailbox, disk, &listen_at, &tell);
         };
         let name = format!("{SHARD}{index}");
         common
             .supervisor
             .spawn_greeting(&name, Supervision::Awaited, run)
             .map_err(|error| cannot("start a shard", error, "use fewer engine.shards"))?;
-        address = hear.recv().unwrap_or_else(|_| Err(died_at_start(told)))?;
+        addresses = hear.recv().unwrap_or_else(|_| Err(died_at_start(told)))?;
     }
-    Ok(address)
+    Ok(addresses)
 }
 
 fn died_at_start(told: &std_mpsc::Receiver<Told>) -> StartError {
@@ -437,8 +453,8 @@ fn run_shard(
     waker: &Waker,
     mailbox: MailReceiver<ShardMail>,
     disk: Option<DiskParts>,
-    address: SocketAddr,
-    tell: &std_mpsc::Sender<Result<SocketAddr, StartError>>,
+    addresses: &[SocketAddr],
+    tell: &std_mpsc::Sender<Result<Vec<SocketAddr>, StartError>>,
 ) {
     if common.config.engine.private_fd_tables
         && let Err(error) = private_descriptor_table(common.first_closed)
@@ -446,10 +462,10 @@ fn run_shard(
         tracing::warn!(shard = index, %error, "sharing the descriptor table: fewer connections fit");
     }
     let place = if index == 0 { Place::First } else { Place::Further };
-    let io = match open_io(common, waker, address, place) {
-        Ok((io, address)) => {
+    let io = match open_io(common, waker, addresses, place) {
+        Ok((io, addresses)) => {
             // Nobody listens any more only if the start failed elsewhere.
-            let _ = tell.send(Ok(address));
+            let _ = tell.send(Ok(addresses));
             io
         }
         Err(error) => {
@@ -484,9 +500,9 @@ fn run_shard(
 fn open_io(
     common: &Common,
     waker: &Waker,
-    address: SocketAddr,
+    addresses: &[SocketAddr],
     place: Place,
-) -> Result<(EpollIo, SocketAddr), StartError> {
+) -> Result<(FilteredIo<EpollIo>, Vec<SocketAddr>), StartError> {
     let engine = &common.config.engine;
     let options = ListenerOptions {
         backlog: engine.backlog,
@@ -494,18 +510,33 @@ fn open_io(
         notsent_lowat_bytes: engine.notsent_lowat_bytes,
         user_timeout_ms: engine.user_timeout_ms,
     };
-    let (listener, address) = listen(address, place, &options).map_err(|error| {
-        let how = "choose another server.listen, or stop what listens there";
-        cannot(&format!("listen on {address}"), error, how)
-    })?;
+    let open = |address: &SocketAddr| {
+        listen(*address, place, &options).map_err(|error| {
+            let how = "choose another address in server.listen or [[listeners]], or stop what listens there";
+            cannot(&format!("listen on {address}"), error, how)
+        })
+    };
+    let listening: Vec<_> = addresses.iter().map(open).collect::<Result<_, _>>()?;
+    let (listeners, addresses): (Vec<_>, Vec<_>) = listening.into_iter().unzip();
     let options = EpollOptions {
         accepts_per_turn_max: engine.accepts_per_turn_max,
         accept_share_percent: engine.accept_share_percent,
         connections_max: common.sessions_max.saturating_add(CONNECTIONS_RESERVED),
     };
-    let io = EpollIo::new(Some(listener), waker, options)
+    let io = EpollIo::new(listeners, waker, options)
         .map_err(|error| cannot("watch sockets", error, "raise the limit on open files"))?;
-    Ok((io, address))
+    Ok((filtered(io, common), addresses))
+}
+
+/// Sockets whose connections begin as the configuration says of their listeners.
+fn filtered(io: EpollIo, common: &Common) -> FilteredIo<EpollIo> {
+    let current = common.current.clone();
+    let is_trusted: IsTrusted = Arc::new(move |peer| current.get().addresses.is_proxy(peer));
+    let listener = |it: ListenerConfig| listener::Listener {
+        header_from: it.expects_proxy_header.then(|| Arc::clone(&is_trusted)),
+    };
+    let listeners = common.config.all_listeners().into_iter().map(listener).collect();
+    FilteredIo::new(io, listeners, FilterOptions { opening: common.config.limits.opening_ms })
 }
 
 #[cfg(test)]

@@ -228,6 +228,7 @@ impl<I: Io> Shard<I> {
         while let Some(event) = self.edge.io.poll_event() {
             self.handle_event(event);
         }
+        self.note_refused();
         self.turn.begin_stage(self.work());
         self.take_mail();
         self.hear_locals();

@@ -256,6 +256,10 @@ impl Io for SimIo {
         Some(Ipv4Addr::LOCALHOST.into())
     }
 
+    fn listener(&self, _: Socket) -> usize {
+        0
+    }
+
     fn close(&mut self, socket: Socket) {
         let network = &mut *self.network.borrow_mut();
         let link = network.link_of(socket);

@@ -17,6 +17,8 @@ use std::path::PathBuf;
 
 use model::{Features, Limits, PolicyRule, Rates};
 
+use crate::surfaces::Surfaces;
+
 pub use access::{AccessConfig, AddressRange, ApplicationConfig, KeyConfig, check_origin};
 pub use parse::{ConfigError, load, parse};
 pub use schema::Reload;
@@ -52,8 +54,10 @@ pub fn address_of(text: &str) -> Result<SocketAddr, String> {
 pub struct Config {
     /// The node's name.
     pub name: String,
-    /// Where it listens.
+    /// Where it listens, unless there are `listeners`.
     pub listen: SocketAddr,
+    /// Where it listens instead, and what it serves there.
+    pub listeners: Vec<ListenerConfig>,
     /// The engine's settings.
     pub engine: EngineConfig,
     /// Where durable topics are kept; there can be none if `None`.
@@ -86,6 +90,39 @@ pub struct Config {
     pub features: Features,
     /// What one thread does instead of its work, for tests of what becomes of the server then.
     pub fault: Option<engine::Fault>,
+}
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerConfig {
+    /// The address.
+    pub address: SocketAddr,
+    /// What is served there.
+    pub surfaces: Surfaces,
+    /// Whether connections begin with a PROXY header of one of `access.trusted_proxies`.
+    pub expects_proxy_header: bool,
+}
+
+impl ListenerConfig {
+    /// One that serves everything at an address.
+    pub fn on(address: SocketAddr) -> Self {
+        Self { address, surfaces: Surfaces::ALL, expects_proxy_header: false }
+    }
+}
+
+impl Config {
+    /// Where the server listens.
+    pub fn all_listeners(&self) -> Vec<ListenerConfig> {
+        match self.listeners.is_empty() {
+            true => vec![ListenerConfig::on(self.listen)],
+            false => self.listeners.clone(),
+        }
+    }
+
+    /// What the listener at a place of `all_listeners` serves.
+    pub(crate) fn surfaces_of(&self, listener: usize) -> Surfaces {
+        self.listeners.get(listener).map_or(Surfaces::ALL, |it| it.surfaces)
+    }
 }
 
 /// The engine's settings.
@@ -152,6 +189,7 @@ impl Default for Config {
         Self {
             name: "tidegate".into(),
             listen: SocketAddr::from(([127, 0, 0, 1], 8470)),
+            listeners: Vec::new(),
             engine: EngineConfig::default(),
             store: None,
             compression: CompressionConfig::default(),

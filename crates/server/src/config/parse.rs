@@ -8,7 +8,7 @@ use toml::de::DeTable;
 
 use super::Config;
 use super::reader::{Table, unknown};
-use super::said::{AllSaid, Document, Said};
+use super::said::{AllSaid, Document, Form, Said};
 use super::schema::Section;
 use super::sources::Sources;
 use super::webhooks::dead_letters_rule;
@@ -149,6 +149,25 @@ fn finish(config: &mut Config, all: &AllSaid<'_>) -> Result<(), ConfigError> {
                     path = \"data\"";
         return Err(said.reader.error(said.at, "store.path", text.into()));
     }
+    if let (Some(said), Some(other)) = (all.get("listeners"), all.get("server.listen"))
+        && !config.listeners.is_empty()
+        // A file that was made by `config default` says it, too.
+        && (config.listen != Config::default().listen || !matches!(other.document.form, Form::File))
+    {
+        let text = format!(
+            "`[[listeners]]` and `server.listen` ({}) exclude each other; remove one of them",
+            other.document.place(other.at)
+        );
+        return Err(said.reader.error(said.at, "listeners", text));
+    }
+    if config.listeners.iter().any(|it| it.expects_proxy_header)
+        && config.access.trusted_proxies.is_empty()
+        && let Some(said) = all.get("listeners")
+    {
+        let text = "a listener expects PROXY headers, and there is nobody whose headers would be believed; name your \
+                    proxies, such as trusted_proxies = [\"10.0.0.0/8\"] under [access]";
+        return Err(said.reader.error(said.at, "access.trusted_proxies", text.into()));
+    }
     if !config.webhooks.is_empty() {
         config.policies.push(dead_letters_rule(config.store.is_some(), &config.limits));
     }
@@ -261,6 +280,30 @@ mod tests {
             (
                 "[engine]\n\nshards = \"x\"",
                 "t.toml:3: `engine.shards`: its value is not a whole number from 1 to 4096",
+            ),
+            (
+                "[server]\nlisten = \"127.0.0.1:1\"\n[[listeners]]\naddress = \"127.0.0.1:2\"",
+                "t.toml:3: `listeners`: `[[listeners]]` and `server.listen` (t.toml:2) exclude each other",
+            ),
+            (
+                "[[listeners]]\nsurfaces = [\"clients\"]",
+                "t.toml:1: `listeners`: a listener needs an `address`",
+            ),
+            (
+                "[[listeners]]\naddress = \"127.0.0.1:1\"\nsurfaces = [\"client\"]",
+                "t.toml:3: `listeners.surfaces`: `client` means nothing here; write \"clients\" or",
+            ),
+            (
+                "[[listeners]]\naddress = \"127.0.0.1:1\"\nsurfaces = []",
+                "t.toml:1: `listeners`: a listener that serves nothing is of no use",
+            ),
+            (
+                "[[listeners]]\naddress = \"127.0.0.1:1\"\n[[listeners]]\naddress = \"127.0.0.1:1\"",
+                "t.toml:3: `listeners`: two listeners have the address 127.0.0.1:1",
+            ),
+            (
+                "[[listeners]]\naddress = \"127.0.0.1:1\"\nproxy_protocol = true",
+                "t.toml:1: `access.trusted_proxies`: a listener expects PROXY headers, and there is nobody",
             ),
             ("[server]\nlisten = \"x\"", "t.toml:2: `server.listen`: `x` is not an address"),
             ("[access]\nanonymous = \"some\"", "write \"all\" or \"read\" or \"none\""),

@@ -135,6 +135,7 @@ mod tests {
         const CLASS: &str = "[[classes]]\nname = \"phones\"\nbytes_per_second = 5\n";
         let value = match setting {
             "server.listen" => "\"127.0.0.1:9\"",
+            "listeners" => "[{address = \"127.0.0.1:9\", surfaces = [\"clients\"]}]",
             "access.anonymous" => "\"none\"",
             "access.origins" => "[\"https://a.example\"]",
             "access.hosts" => "[\"push.example\"]",

@@ -9,6 +9,7 @@ mod features;
 mod flow;
 mod http;
 mod http_sessions;
+mod listeners;
 mod memory;
 mod node;
 mod put;

@@ -13,6 +13,7 @@ const BASE: &str = "classes = [{name = \"phones\", bytes_per_second = 5}]\n";
 fn other(setting: &Setting) -> String {
     let value = match setting.name.as_str() {
         "server.listen" => "\"127.0.0.1:9\"",
+        "listeners" => "[{address = \"127.0.0.1:9\", surfaces = [\"clients\"]}]",
         "access.anonymous" => "\"none\"",
         "access.origins" => "[\"https://a.example\"]",
         "access.hosts" => "[\"push.example\"]",

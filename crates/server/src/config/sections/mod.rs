@@ -3,6 +3,7 @@
 mod access;
 mod applications;
 mod limits;
+mod listeners;
 mod log;
 mod server;
 mod topics;
@@ -15,6 +16,7 @@ use super::schema::Section;
 pub(super) fn all() -> Vec<Section> {
     vec![
         server::server(),
+        listeners::listeners(),
         server::engine(),
         server::store(),
         access::access(),

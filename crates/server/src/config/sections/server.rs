@@ -29,7 +29,8 @@ pub(super) fn server() -> Section {
                 Restart,
                 listen,
                 "Where it listens: an address or a name of this machine, and a port. Everything is served there: \
-                 WebSocket, HTTP, metrics, the page.",
+                 WebSocket, HTTP, metrics, the page. For several addresses there is `[[listeners]]`; one excludes \
+                 the other.",
             ),
         ],
     }
