@@ -128,14 +128,16 @@ fn start_text(topic: &TopicName, page: &HistoryPage) -> String {
 
 fn end_text(page: &HistoryPage) -> String {
     let head = page.position.sequence;
-    let first = page.publications.first().map(|first| first.sequence());
+    let first = page.publications.first();
     let last = page.publications.last().map(|last| last.sequence());
-    let begins = first.map_or(head, |first| first.back(1));
+    let begins = first.map_or(head, Publication::previous);
     let gap = WireGap { from: page.after.get() + 1, to: begins.get() };
     let wire = WireEnd {
         gap: (begins > page.after).then_some(gap),
         next_after: last.filter(|last| *last < head).map(Sequence::get),
-        next_before: first.map(Sequence::get).filter(|first| *first > 1),
+        next_before: first
+            .filter(|first| first.previous() > Sequence::START)
+            .map(|first| first.sequence().get()),
     };
     let members = serde_json::to_string(&wire).expect("numbers can be written as JSON");
     let separator = if members == "{}" { "" } else { "," };

@@ -111,7 +111,8 @@ impl ReadWanted {
             PageEnd::Oldest if self.since_ms > 0 => just_before,
             PageEnd::Oldest => self.after,
             PageEnd::Newest if is_cut => just_before,
-            PageEnd::Newest => self.after.min(just_before),
+            // As many as it lacks are gone, or there never were so many: those of other topics are not counted.
+            PageEnd::Newest => just_before.back((self.count - page.len()) as u64),
         }
     }
 }

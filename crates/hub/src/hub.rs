@@ -391,6 +391,19 @@ impl<E: Encoder> Hub<E> {
         history.into_iter().flat_map(move |history| history.after(sequence)).chain(withheld)
     }
 
+    /// What memory holds of a topic before `sequence`, oldest first.
+    pub fn history_before(
+        &self,
+        topic: &TopicName,
+        sequence: Sequence,
+    ) -> impl DoubleEndedIterator<Item = &Publication> {
+        let known = self.topics.find(topic.as_str()).and_then(|index| self.topics.get(index));
+        let history = known.and_then(|topic| topic.history.as_deref());
+        let withheld = known.into_iter().flat_map(Topic::withheld);
+        let withheld = withheld.filter(move |it| it.sequence() < sequence);
+        history.into_iter().flat_map(move |history| history.before(sequence)).chain(withheld)
+    }
+
     /// The sequences of a topic that are among the recent deliveries, oldest first.
     pub fn recent(&self, topic: &TopicName) -> impl Iterator<Item = Sequence> {
         let index = self.topics.find(topic.as_str());

@@ -1,6 +1,6 @@
 //! Reading what is kept: from the hub's memory while that reaches back, from the store otherwise.
 
-use backbone::{PAGE_BYTES, ReadWanted, Ticket};
+use backbone::{PAGE_BYTES, PageEnd, ReadWanted, Ticket};
 use engine::Io;
 use hub::{ConnectionId, PageTicket, PageWanted, ShardIndex};
 use model::{
@@ -50,12 +50,16 @@ impl<I: Io> Shard<I> {
         };
         let read = HistoryRead::of(&query, position, room);
         let has_more = self.backbones.has_history(self.hub.policy_for(topic));
-        if read.is_in_memory(oldest) || !has_more {
+        let older = || self.hub.history_before(topic, read.wanted.before);
+        if read.is_in_memory(oldest, older()) || !has_more {
             let since = match read.wanted.since_ms {
                 0 => read.wanted.after,
                 since_ms => read.wanted.after.max(self.hub.sequence_before(topic, since_ms)),
             };
-            let publications = read.take(self.hub.history(topic, since));
+            let publications = match read.wanted.keep {
+                PageEnd::Oldest => read.wanted.take_oldest(self.hub.history(topic, since).cloned()),
+                PageEnd::Newest => read.wanted.take(older().cloned()),
+            };
             self.note_publications(&publications);
             return self.answer_history(reply, Ok(read.into_page(publications)));
         }

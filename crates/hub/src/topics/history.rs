@@ -145,6 +145,15 @@ impl History {
         self.kept.range(from..).map(|kept| &kept.publication)
     }
 
+    /// The kept publications before `sequence`, oldest first.
+    pub(crate) fn before(
+        &self,
+        sequence: Sequence,
+    ) -> impl DoubleEndedIterator<Item = &Publication> {
+        let end = self.kept.partition_point(|kept| kept.publication.sequence() < sequence);
+        self.kept.range(..end).map(|kept| &kept.publication)
+    }
+
     /// Whether every publication delivered after `delivery` is still kept.
     pub(crate) fn reaches_back_to(&self, delivery: u64) -> bool {
         self.dropped_through <= delivery

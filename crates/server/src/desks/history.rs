@@ -6,7 +6,7 @@ use backbone::{PAGE_BYTES, PageEnd, ReadWanted, Ticket};
 use hub::{PageTicket, ShardIndex};
 use model::{
     Code, HistoryPage, HistoryQuery, HistoryStart, Limits, Position, Publication, Refusal,
-    TopicName,
+    Sequence, TopicName,
 };
 
 use crate::memory::Reservation;
@@ -39,25 +39,21 @@ impl HistoryRead {
         Self { position, wanted, start: query.start }
     }
 
-    /// Whether memory reaches back far enough, whose oldest publication this is.
-    pub(crate) fn is_in_memory(&self, oldest: Option<&Publication>) -> bool {
-        oldest.is_some_and(|oldest| match self.start {
-            HistoryStart::Since(since) => oldest.unix_ms() < since,
-            _ => oldest.sequence() <= self.wanted.after.next(),
-        })
-    }
-
-    /// Those of memory's publications that make the page.
-    pub(crate) fn take<'a>(&self, kept: impl Iterator<Item = &'a Publication>) -> Vec<Publication> {
-        match self.wanted.keep {
-            PageEnd::Oldest => self.wanted.take_oldest(kept.cloned()),
-            // What memory holds has no holes: these are no more than wanted.
-            PageEnd::Newest => {
-                let before = self.wanted.before;
-                let kept: Vec<_> = kept.take_while(|it| it.sequence() < before).collect();
-                self.wanted.take(kept.into_iter().cloned())
+    /// Whether memory reaches back far enough, whose oldest publication this is, and which holds `older` before the end of the page.
+    pub(crate) fn is_in_memory<'a>(
+        &self,
+        oldest: Option<&Publication>,
+        mut older: impl Iterator<Item = &'a Publication>,
+    ) -> bool {
+        oldest.is_some_and(|oldest| match (self.start, self.wanted.keep) {
+            (HistoryStart::Since(since), _) => oldest.unix_ms() < since,
+            (_, PageEnd::Oldest) => oldest.previous() <= self.wanted.after,
+            // As many as are wanted, or all that there ever were.
+            (_, PageEnd::Newest) => {
+                oldest.previous() == Sequence::START
+                    || older.nth(self.wanted.count.saturating_sub(1)).is_some()
             }
-        }
+        })
     }
 
     /// The page that these publications make.
@@ -214,13 +210,61 @@ mod tests {
             (HistoryStart::Since(5_000), 5, false, [5, 6, 7]),
         ] {
             let (read, kept) = (read(start), kept(from));
-            assert_eq!(read.is_in_memory(kept.first()), is_in_memory, "{start:?} from {from}");
-            let taken = read.take(kept.iter());
+            let older = kept.iter().filter(|it| it.sequence() < read.wanted.before);
+            let found = read.is_in_memory(kept.first(), older);
+            assert_eq!(found, is_in_memory, "{start:?} from {from}");
+            let taken = read.wanted.take(kept.iter().cloned());
             let mut found: Vec<u64> = taken.iter().map(|it| it.sequence().get()).collect();
             found.resize(3, 0);
             assert_eq!(found, page, "{start:?} from {from}");
         }
-        assert!(!read(HistoryStart::Last(3)).is_in_memory(None));
+        assert!(!read(HistoryStart::Last(3)).is_in_memory(None, [].iter()));
+    }
+
+    #[test]
+    fn where_sequences_have_holes_a_page_counts_publications() {
+        let at = |number| Sequence::new(number).expect("small");
+        let now = Moment { elapsed: Duration::ZERO, unix_ms: 1_000 };
+        let place = |(previous, number)| {
+            let payload = Payload::new(PayloadKind::Text, b"x");
+            Publication::after(at(previous), payload, at(number), now)
+        };
+        let kept = [(2, 4), (4, 7), (7, 9)].map(place);
+        for (start, is_in_memory, page) in [
+            (HistoryStart::After(at(2)), true, &[4, 7, 9][..]),
+            (HistoryStart::After(at(3)), true, &[4, 7, 9]),
+            (HistoryStart::After(at(1)), false, &[4, 7, 9]),
+            (HistoryStart::After(at(5)), true, &[7, 9]),
+            (HistoryStart::Last(3), true, &[4, 7, 9]),
+            (HistoryStart::Last(2), true, &[7, 9]),
+            (HistoryStart::Before(at(8)), false, &[4, 7]),
+        ] {
+            let read = read(start);
+            let older = kept.iter().filter(|it| it.sequence() < read.wanted.before);
+            assert_eq!(read.is_in_memory(kept.first(), older), is_in_memory, "{start:?}");
+            let taken = read.wanted.take(kept.iter().cloned());
+            let found: Vec<u64> = taken.iter().map(|it| it.sequence().get()).collect();
+            assert_eq!(found, page, "{start:?}");
+        }
+        let whole = [(0, 4), (4, 7)].map(place);
+        assert!(read(HistoryStart::Last(3)).is_in_memory(whole.first(), whole.iter()));
+    }
+
+    #[test]
+    fn a_page_of_the_newest_says_after_what_it_comes() {
+        let at = |number| Sequence::new(number).expect("small");
+        let now = Moment { elapsed: Duration::ZERO, unix_ms: 1_000 };
+        let place = |(previous, number)| {
+            let payload = Payload::new(PayloadKind::Text, b"x");
+            Publication::after(at(previous), payload, at(number), now)
+        };
+        let after = |kept: &[(u64, u64)]| {
+            let kept: Vec<Publication> = kept.iter().copied().map(place).collect();
+            read(HistoryStart::Last(3)).into_page(kept).after.get()
+        };
+        assert_eq!(after(&[(2, 4), (4, 7), (7, 9)]), 2, "it is whole");
+        assert_eq!(after(&[(0, 7), (7, 9)]), 0, "there never were more");
+        assert_eq!(after(&[(4, 7), (7, 9)]), 3, "one at least is gone");
     }
 
     #[test]
