@@ -29,6 +29,11 @@ impl Clients {
         Self { peers, network: Rc::clone(network) }
     }
 
+    /// Has all of them note what they take: sequences have holes.
+    pub fn note_steps(&mut self) {
+        self.peers.iter_mut().for_each(|peer| peer.steps = Some(Vec::new()));
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.peers.len()

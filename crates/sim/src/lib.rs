@@ -5,7 +5,7 @@
 //! only part of what is sent, and drops connections; the disk answers late, fails, and loses what it had not told; the wall
 //! clock is set forward and back, and the machine sleeps.
 //!
-//! There are three kinds of runs. [`run`]: clients with the SDK's own state machines on a node in memory, with deltas, pieces,
+//! There are three kinds of runs; in memory, sequences have holes with every other seed. [`run`]: clients with the SDK's own state machines on a node in memory, with deltas, pieces,
 //! intervals and priorities. [`run_with_kills`]: the same on a disk, and the process dies again and again. [`run_mixture`]:
 //! readers that know no SDK, over WebSocket, streams and polls, with filters, conflation, names, merged subscriptions and
 //! positions beyond the head, of which the first begins another epoch (decision 0029); repeated keys; requests and devices that are taken

@@ -53,24 +53,33 @@ pub struct SimPeer {
     checked: BTreeMap<TopicName, Position>,
     /// The checker: what has come of each topic on this connection, the first piece of it at least.
     placed: BTreeMap<TopicName, Position>,
-    /// Publications that came as deltas.
-    pub deltas: u64,
-    /// Publications that came in pieces.
-    pub in_pieces: u64,
+    /// How much came, over all connections.
+    pub counted: Counted,
     /// Bytes to send: answers to pings.
     pub unsent: Vec<u8>,
-    /// Publications taken over all connections.
-    pub taken: u64,
-    /// Gaps that the server announced.
-    pub gaps: u64,
-    /// The same, until somebody looks at them.
+    /// Gaps that the server announced, until somebody looks at them.
     pub told_gaps: Vec<Gap>,
     /// Publications that were taken and not looked at yet.
     pub heard: Vec<(TopicName, Sequence, Vec<u8>)>,
     /// Its publications that were acknowledged, until somebody looks at them.
-    pub published: Vec<(CommandId, Position)>,
+    pub published: Vec<(CommandId, TopicName, Position)>,
     /// Which of its publications were refused.
     pub refused: Vec<CommandId>,
+    /// What it took, one publication after another, where sequences have holes: what is between two of them others know.
+    pub steps: Option<Vec<Step>>,
+}
+
+/// What came to a client.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Publications.
+    pub taken: u64,
+    /// Of these, those that came as deltas.
+    pub deltas: u64,
+    /// Those that came in pieces.
+    pub in_pieces: u64,
+    /// Gaps that the server announced.
+    pub gaps: u64,
 }
 
 /// Ids of publications are below this one, those of other commands are not.
@@ -201,11 +210,11 @@ impl SimPeer {
             ServerRecord::Event(Event::Gap(gap)) => {
                 let position = Position { epoch: gap.epoch.clone(), sequence: gap.to };
                 self.placed.insert(gap.topic.clone(), position);
-                self.gaps += 1;
+                self.counted.gaps += 1;
                 self.told_gaps.push(gap.clone());
             }
-            ServerRecord::Event(Event::Published { id: Some(id), position, .. }) => {
-                self.published.push((*id, position.clone()));
+            ServerRecord::Event(Event::Published { id: Some(id), topic, position, .. }) => {
+                self.published.push((*id, topic.clone(), position.clone()));
             }
             ServerRecord::Event(Event::Refused { id, refusal }) => match id {
                 Some(id) if id.0 < FIRST_ID => self.refused.push(*id),
@@ -219,11 +228,13 @@ impl SimPeer {
             match told {
                 Notification::Message(message) => {
                     let known = self.checked.get_mut(&message.topic).expect("it was announced");
-                    let (name, next) = (&message.topic, known.sequence.next());
-                    assert_eq!(message.sequence, next, "a hole in {name}, or something twice");
-                    known.sequence = next;
+                    let after = std::mem::replace(&mut known.sequence, message.sequence);
+                    let step =
+                        Step { topic: message.topic.clone(), after, sequence: message.sequence };
+                    assert!(step.may_be(&self.steps), "{step:?}: a hole, or something twice");
+                    self.steps.iter_mut().for_each(|steps| steps.push(step.clone()));
                     self.heard.push((message.topic, message.sequence, message.payload));
-                    self.taken += 1;
+                    self.counted.taken += 1;
                 }
                 Notification::Gap(gap) => {
                     let position = Position { epoch: gap.epoch, sequence: gap.to };
@@ -243,25 +254,26 @@ impl SimPeer {
         let (topic, sequence) = match record {
             ServerRecord::Publication { topic, sequence, .. } => (topic, *sequence),
             ServerRecord::Delta { topic, sequence, .. } => {
-                self.deltas += 1;
+                self.counted.deltas += 1;
                 (topic, SequenceRef::Full(*sequence))
             }
             ServerRecord::Fragment { topic, sequence, offset: 0, .. } => {
-                self.in_pieces += 1;
+                self.counted.in_pieces += 1;
                 (topic, SequenceRef::Full(*sequence))
             }
             _ => return,
         };
         let TopicRef::Name(name) = topic else { panic!("JSON names its topics") };
-        let (_, position) = self
+        let (topic, position) = self
             .placed
             .iter_mut()
             .find(|(known, _)| known.as_str() == name)
             .unwrap_or_else(|| panic!("a publication of unannounced {name}"));
-        let next = position.sequence.next();
-        let resolved = sequence.resolve(position.sequence);
-        assert_eq!(resolved, Some(next), "{name} came out of order");
-        position.sequence = next;
+        let (topic, resolved) = (topic.clone(), sequence.resolve(position.sequence));
+        let sequence = resolved.expect("JSON has all of it");
+        let after = std::mem::replace(&mut position.sequence, sequence);
+        let step = Step { topic, after, sequence };
+        assert!(step.may_be(&self.steps), "{step:?}: it came out of order");
     }
 
     /// Checks that reading goes on where it ended, if it ever began. A start further back moves nothing: what
@@ -281,6 +293,25 @@ impl SimPeer {
     /// The last sequence taken of a topic.
     pub fn last_of(&self, topic: &TopicName) -> Option<Sequence> {
         self.checked.get(topic).map(|position| position.sequence)
+    }
+}
+
+/// A publication that a client took, and what it had of the topic before.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The topic.
+    pub topic: TopicName,
+    /// Up to where it had everything.
+    pub after: Sequence,
+    /// The publication.
+    pub sequence: Sequence,
+}
+
+impl Step {
+    /// Whether it may be one: where sequences are dense it is the next, and where they have holes (steps are noted) a later one.
+    fn may_be(&self, noted: &Option<Vec<Self>>) -> bool {
+        let Self { after, sequence, .. } = *self;
+        sequence > after && (noted.is_some() || sequence == after.next())
     }
 }
 

@@ -376,7 +376,7 @@ impl Reader {
             match heard {
                 Input::Publication { topic, sequence, payload } => {
                     truth.handle_read(&topic, sequence, &payload);
-                    self.handle_publication(&topic, sequence);
+                    self.handle_publication(&topic, sequence, truth.has_holes);
                     counts.note("publication read");
                 }
                 Input::Event(event) => is_over |= !self.handle_event(event, counts),
@@ -539,12 +539,13 @@ impl Reader {
         track.at = track.at.max(gap.to);
     }
 
-    fn handle_publication(&mut self, topic: &TopicName, sequence: Sequence) {
+    fn handle_publication(&mut self, topic: &TopicName, sequence: Sequence, has_holes: bool) {
         let manner = &self.manner;
         let Some(track) = self.tracks.get_mut(topic) else {
             panic!("a publication of {topic}, which it does not read");
         };
-        let is_next = match manner.is_dense() {
+        // Where there are holes it is known in the end what should have been between.
+        let is_next = match manner.is_dense() && !has_holes {
             true => sequence == track.at.next(),
             false => sequence > track.at,
         };
@@ -589,10 +590,8 @@ impl Reader {
         let is_gone = |sequence: Sequence| {
             track.gaps.iter().any(|(after, to)| *after < sequence && sequence <= *to)
         };
-        let all = track.start.get() + 1..=through.get();
-        let all = all.filter_map(Sequence::new);
-        let mut due: Vec<Sequence> =
-            all.filter(|sequence| is_wanted(*sequence) && !is_gone(*sequence)).collect();
+        let mut due = truth.due(topic, track.start, through);
+        due.retain(|sequence| is_wanted(*sequence) && !is_gone(*sequence));
         if manner.conflation != Conflation::Off {
             // Of what may be skipped the newest may not.
             due.drain(..due.len().saturating_sub(1));

@@ -1,6 +1,7 @@
 //! The truth about a run: publications that were sent, and the positions that the server gave them.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use model::{Epoch, Position, Sequence, TopicName};
 
@@ -23,6 +24,8 @@ pub(crate) struct Truth {
     counts: BTreeMap<TopicName, u64>,
     heads: BTreeMap<TopicName, Sequence>,
     epochs: BTreeMap<TopicName, u64>,
+    /// Whether the sequences of a topic have holes.
+    pub has_holes: bool,
 }
 
 /// The payload of publication `number`.
@@ -42,6 +45,11 @@ pub(crate) fn number_of(epoch: &Epoch) -> u64 {
 }
 
 impl Truth {
+    /// Nothing, of a node whose sequences have holes or not.
+    pub fn new(has_holes: bool) -> Self {
+        Self { has_holes, ..Self::default() }
+    }
+
     /// Notes a publication that is about to be sent for the first time.
     pub fn handle_sent(&mut self, number: u64, topic: &TopicName) {
         self.sent.insert(number, Sent { topic: topic.clone(), at: None });
@@ -51,6 +59,33 @@ impl Truth {
     /// How many were sent to a topic: its head is not beyond that.
     pub fn count_of(&self, topic: &TopicName) -> u64 {
         self.counts.get(topic).copied().unwrap_or(0)
+    }
+
+    /// How many publications of a topic are known to be kept through a sequence.
+    pub fn count_through(&self, topic: &TopicName, through: Sequence) -> u64 {
+        self.places(topic, Sequence::START, through).count() as u64
+    }
+
+    /// The places of a topic after one sequence, through another, at which publications are: where sequences are dense all of them,
+    /// and else those where somebody was told that one is.
+    pub fn due(&self, topic: &TopicName, after: Sequence, through: Sequence) -> Vec<Sequence> {
+        match self.has_holes {
+            true => self.places(topic, after, through).collect(),
+            false => (after.get() + 1..=through.get()).filter_map(Sequence::new).collect(),
+        }
+    }
+
+    /// The places of a topic after one sequence, through another, at which publications are known to be.
+    fn places(
+        &self,
+        topic: &TopicName,
+        after: Sequence,
+        through: Sequence,
+    ) -> impl Iterator<Item = Sequence> {
+        let place = |sequence| (topic.clone(), sequence);
+        let (after, through) = (place(after.min(through)), place(through));
+        let places = self.at.range((Bound::Excluded(after), Bound::Included(through)));
+        places.map(|((_, sequence), _)| *sequence)
     }
 
     /// The newest sequence of a topic that anybody was told.

@@ -1,10 +1,11 @@
 //! One run: a node, its clients, and what chance does to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use model::{
-    Command, Draft, Gap, GapReason, Limits, Payload, PayloadKind, Publish, SeededHashing,
+    Command, Draft, Gap, GapReason, Limits, Payload, PayloadKind, Publish, SeededHashing, Sequence,
     TopicName, TopicPolicy,
 };
 use server::Config;
@@ -12,7 +13,7 @@ use server::Config;
 use crate::clients::Clients;
 use crate::network::Network;
 use crate::node::{Node, config_of};
-use crate::peer::{Bug, SimPeer, frame};
+use crate::peer::{Bug, SimPeer, Step, frame};
 use crate::random::Random;
 use crate::rest::Rest;
 
@@ -44,6 +45,10 @@ struct World {
     clients: Clients,
     publisher: SimPeer,
     published: BTreeMap<TopicName, u64>,
+    /// Where its publications are, as far as they were acknowledged.
+    kept: BTreeMap<TopicName, BTreeSet<Sequence>>,
+    /// The gaps that were told: which peer, and how many of the topic can have been gone then.
+    gaps: Vec<(usize, Gap, u64)>,
     outcome: Outcome,
     limits: Limits,
     /// How many publications a topic keeps.
@@ -51,7 +56,7 @@ struct World {
 }
 
 /// Runs a node of one to four shards with `steps` random events, then lets it come to rest and
-/// checks that every client has everything.
+/// checks that every client has everything. With every other seed sequences have holes.
 ///
 /// # Panics
 /// With the rule that was broken; the same seed breaks it again.
@@ -81,9 +86,14 @@ impl World {
         // Few in every other run, so that gaps are told; all of them in the others, so that none may be.
         let history_count = if random.one_in(2) { 2 + random.below(30) } else { 10_000 };
         let policy = TopicPolicy { history_count, ..TopicPolicy::default() };
-        let config = Arc::new(config_of(Config::default(), limits.clone(), policy));
+        let sequence_holes = seed % 2 == 1;
+        let config = Config { sequence_holes, ..Config::default() };
+        let config = Arc::new(config_of(config, limits.clone(), policy));
         let network = Network::new(count, seed);
-        let clients = Clients::new(8, Bug::None, &network, &mut random);
+        let mut clients = Clients::new(8, Bug::None, &network, &mut random);
+        if sequence_holes {
+            clients.note_steps();
+        }
         let node = Node::start(count, config, network, None);
         let mut world = Self {
             random,
@@ -91,6 +101,8 @@ impl World {
             clients,
             publisher: SimPeer::default(),
             published: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            gaps: Vec::new(),
             outcome: Outcome::default(),
             limits,
             history_count: history_count as u64,
@@ -138,24 +150,31 @@ impl World {
             client.handle_bytes(&bytes);
             client.heard.clear();
             let gaps = std::mem::take(&mut client.told_gaps);
-            gaps.iter().for_each(|gap| self.check_gap(peer, gap));
+            gaps.iter().for_each(|gap| self.note_gap(peer, gap));
         }
     }
 
-    /// Checks that what a gap covers is gone from the topic's history: its home keeps the newest
+    /// Notes how many publications of a topic can be gone when a gap is told of it: its home keeps the newest
     /// `history_count` of what was published, and no more than was sent has been published.
-    fn check_gap(&mut self, peer: usize, gap: &Gap) {
+    fn note_gap(&mut self, peer: usize, gap: &Gap) {
         self.outcome.gaps += 1;
+        assert!(gap.reason != GapReason::Epoch, "{gap:?}, and no epoch began");
         let sent = self.published.get(&gap.topic).copied().unwrap_or(0);
-        let gone = sent.saturating_sub(self.history_count);
+        self.gaps.push((peer, gap.clone(), sent.saturating_sub(self.history_count)));
+    }
+
+    /// Checks that what a gap covers was gone from the topic's history, and that something was.
+    fn check_gap(&self, peer: usize, gap: &Gap, gone: u64) {
+        let kept = &self.kept[&gap.topic];
+        let covered = kept.range(..=gap.to).count() as u64;
+        let from = gap.from.unwrap_or_default();
         assert!(
-            gap.reason != GapReason::Epoch && gap.to.get() <= gone,
-            "peer {peer} was told that {:?} to {} of {} are gone ({:?}), and {} were kept of {sent}",
+            covered <= gone && kept.range(from..=gap.to).next().is_some(),
+            "peer {peer} was told that {:?} to {} of {} are gone ({:?}), and only the first {gone} of {kept:?} were",
             gap.from,
             gap.to,
             gap.topic,
             gap.reason,
-            self.history_count
         );
     }
 
@@ -163,7 +182,9 @@ impl World {
         let link = self.publisher.link.expect("it stays connected");
         let bytes = self.node.network.borrow_mut().receive(link, usize::MAX);
         self.publisher.handle_bytes(&bytes);
-        self.publisher.published.clear();
+        for (_, topic, position) in self.publisher.published.drain(..) {
+            self.kept.entry(topic).or_default().insert(position.sequence);
+        }
     }
 
     fn connect(&mut self) {
@@ -200,20 +221,29 @@ impl World {
     }
 
     fn check(&mut self) {
+        let counts = self.kept.iter().map(|(topic, kept)| (topic.clone(), kept.len() as u64));
+        assert_eq!(counts.collect::<BTreeMap<_, _>>(), self.published, "all are acknowledged");
+        self.gaps.iter().for_each(|(peer, gap, gone)| self.check_gap(*peer, gap, *gone));
         let abandoned = self.node.network.borrow().abandoned();
         assert_eq!(abandoned, [0; 0], "held though their clients are gone");
         for (at, peer) in self.clients.peers.iter().enumerate() {
             let link = peer.link.expect("everybody is connected");
             assert!(self.node.network.borrow().is_open(link), "peer {at} was thrown out");
-            for (topic, count) in &self.published {
+            for (topic, kept) in &self.kept {
                 if peer.selectors.iter().any(|selector| selector.matches(topic.as_str())) {
-                    let last = peer.last_of(topic).map(|sequence| sequence.get());
-                    assert_eq!(last, Some(*count), "peer {at} of {topic}");
+                    let (last, head) = (peer.last_of(topic), kept.last().copied());
+                    assert_eq!(last, head, "peer {at} of {topic}");
                 }
             }
-            self.outcome.taken += peer.taken;
-            self.outcome.deltas += peer.deltas;
-            self.outcome.in_pieces += peer.in_pieces;
+            for Step { topic, after, sequence } in peer.steps.iter().flatten() {
+                let between = (Bound::Excluded(after), Bound::Excluded(sequence));
+                let untold = self.kept[topic].range(between).next();
+                assert_eq!(untold, None, "peer {at} of {topic}: {sequence} after {after}");
+                assert!(self.kept[topic].contains(sequence), "{sequence} of {topic} is not kept");
+            }
+            self.outcome.taken += peer.counted.taken;
+            self.outcome.deltas += peer.counted.deltas;
+            self.outcome.in_pieces += peer.counted.in_pieces;
         }
     }
 }

@@ -462,8 +462,10 @@ impl<'a> Scan<'a> {
         };
         self.records += 1;
         let sequence = stored.publication.sequence();
-        let is_hole = topic.head > Sequence::START && stored.publication.previous() != topic.head;
         let (name, before) = (topic.topic.clone(), topic.head);
+        let is_known = self.kept.contains_key(&number);
+        // What is before the oldest that can be read was removed on purpose, or is told as damaged: retention begins there.
+        let is_hole = is_known && !stored.publication.follows(before);
         topic.head = sequence;
         topic.unix_ms = topic.unix_ms.max(stored.publication.unix_ms());
         let kept = self.kept.entry(number).or_insert_with(|| Kept::new(retention(&name)));
