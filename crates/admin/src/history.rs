@@ -109,7 +109,11 @@ fn parts_of(
         let publication = &page.publications[index];
         let separator = if number == 0 { "" } else { "," };
         let (sequence, time_ms) = (publication.sequence(), publication.unix_ms());
-        let begin = format!("{separator}{{\"sequence\":{sequence},\"time_ms\":{time_ms}");
+        let previous = match publication.previous() {
+            dense if dense == sequence.back(1) => String::new(),
+            other => format!(",\"previous\":{other}"),
+        };
+        let begin = format!("{separator}{{\"sequence\":{sequence}{previous},\"time_ms\":{time_ms}");
         let payload = Part::Payload(publication.clone());
         [Part::Text(begin.into()), payload, Part::Text("}".into())]
     });

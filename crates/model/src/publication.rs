@@ -338,9 +338,11 @@ impl Publication {
     /// The same, as if `previous` were before it: a copy.
     #[must_use]
     pub fn moved_after(&self, previous: Sequence) -> Self {
-        let payload = Payload::new(self.kind(), self.payload());
+        let shared = self.0.header.header.shared.clone().map_or(Ok(self.payload()), Err);
+        let headers = self.headers().unwrap_or_default();
+        let payload = allocate(self.kind(), &headers, self.principal(), shared);
         let now = Moment { elapsed: Duration::ZERO, unix_ms: self.unix_ms() };
-        Self::after(previous, payload, self.sequence(), now)
+        Self::after(previous, Payload(payload), self.sequence(), now)
     }
 
     /// Its place in its topic.

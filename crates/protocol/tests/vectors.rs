@@ -9,7 +9,8 @@ use model::{
     TopicName,
 };
 use tidegate_protocol::native::{
-    DeliveryRef, DeltaRef, Extras, PreviousRef, SequenceRef, ServerRecord, TopicRef, binary, json,
+    DeliveryRef, DeltaRef, Encoding, Extras, PreviousRef, SequenceRef, ServerRecord, Told,
+    TopicRef, binary, json,
 };
 
 const PROTOCOL: &str = include_str!("../../../docs/protocol.md");
@@ -486,5 +487,38 @@ fn what_a_later_client_asks_is_refused_and_the_rest_goes_on() {
         };
         assert_eq!(refused.refusal.code, Code::UnknownCommand, "{line}");
         assert_eq!(cut.refusal.code, Code::BadCommand, "{line}");
+    }
+}
+
+/// Which record a binary client is told a publication by.
+#[test]
+fn the_shortest_record_is_chosen_that_says_what_was_before() {
+    let tag = |encoding: Encoding, previous: u64, sequence: u64, is_next: bool| {
+        let place = |number| Sequence::new(number).expect("small");
+        let now = Moment { elapsed: Duration::ZERO, unix_ms: 7 };
+        let payload = Payload::new(PayloadKind::Text, b"x");
+        let publication = Publication::after(place(previous), payload, place(sequence), now);
+        let topic = TopicName::parse("a", &Limits::default()).expect("valid");
+        let (told, mut bytes) = (Told { is_next, ..Told::default() }, Vec::new());
+        encoding.append_publication(&topic, 7, &publication, told, &mut bytes);
+        (bytes[0], bytes.len())
+    };
+    let cases = [
+        // Where it is one more, nothing changes.
+        (Encoding::BinaryExtended, 4, 5, true, (0x12, 6)),
+        (Encoding::BinaryExtended, 4, 5, false, (0x22, 5)),
+        (Encoding::Binary, 4, 5, true, (0x12, 6)),
+        // After the last that was told, as long as 16 bits tell which one it is.
+        (Encoding::BinaryExtended, 4, 9, true, (0x15, 6)),
+        (Encoding::BinaryExtended, 0, 65_535, true, (0x15, 6)),
+        (Encoding::BinaryExtended, 4, 65_540, true, (0x82, 11)),
+        (Encoding::BinaryExtended, 4, 9, false, (0x82, 7)),
+        // Who does not know the newer records is told the sequence, and not what was before.
+        (Encoding::Binary, 4, 9, true, (0x22, 5)),
+        (Encoding::Binary, 4, 9, false, (0x22, 5)),
+    ];
+    for (encoding, previous, sequence, is_next, expected) in cases {
+        let found = tag(encoding, previous, sequence, is_next);
+        assert_eq!(found, expected, "{encoding:?} {previous} {sequence} {is_next}");
     }
 }

@@ -251,15 +251,15 @@ impl SimPeer {
 
     /// Checks that a publication, or its first piece, is the next one of its topic.
     fn check_place(&mut self, record: &ServerRecord<'_>) {
-        let (topic, sequence) = match record {
-            ServerRecord::Publication { topic, sequence, .. } => (topic, *sequence),
-            ServerRecord::Delta { topic, sequence, .. } => {
+        let (topic, sequence, extras) = match record {
+            ServerRecord::Publication { topic, sequence, extras, .. } => (topic, *sequence, extras),
+            ServerRecord::Delta { topic, sequence, extras, .. } => {
                 self.counted.deltas += 1;
-                (topic, SequenceRef::Full(*sequence))
+                (topic, SequenceRef::Full(*sequence), extras)
             }
-            ServerRecord::Fragment { topic, sequence, offset: 0, .. } => {
+            ServerRecord::Fragment { topic, sequence, offset: 0, extras, .. } => {
                 self.counted.in_pieces += 1;
-                (topic, SequenceRef::Full(*sequence))
+                (topic, SequenceRef::Full(*sequence), extras)
             }
             _ => return,
         };
@@ -274,6 +274,8 @@ impl SimPeer {
         let after = std::mem::replace(&mut position.sequence, sequence);
         let step = Step { topic, after, sequence };
         assert!(step.may_be(&self.steps), "{step:?}: it came out of order");
+        let previous = extras.previous.resolve(sequence, after);
+        assert!(previous <= after, "{step:?}: {previous} was before it");
     }
 
     /// Checks that reading goes on where it ended, if it ever began. A start further back moves nothing: what

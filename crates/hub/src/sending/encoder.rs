@@ -13,7 +13,7 @@ pub struct EncodingIndex(pub u8);
 /// Whether a publication's sequence follows from what the reader knows already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// It is one more than the last that the reader took in this topic.
+    /// The reader took the publication before it in this topic last.
     Short,
     /// It must be told in full.
     Full,

@@ -2,7 +2,7 @@
 
 use model::{Event, Features, Publication, Stamps, TopicName};
 
-use super::{DeltaRef, Extras, binary, json};
+use super::{DeltaRef, Extras, PreviousRef, binary, json};
 use crate::http::ChunkWriter;
 use crate::websocket::{Deflater, MessageWriter, Opcode};
 
@@ -102,15 +102,20 @@ impl Encoding {
         out: &mut Vec<u8>,
     ) {
         let extras = Extras::of(publication, told.stamps);
-        if self.is_extended() && !extras.is_empty() {
-            return binary::append_publication_extended(number, publication, &extras, out);
+        if !self.is_binary() {
+            let number = told.number(number);
+            return json::append_publication(topic, number, publication, &extras, out);
         }
-        match (self.is_binary(), told.is_next) {
-            (false, _) => {
-                json::append_publication(topic, told.number(number), publication, &extras, out);
+        let is_one_more = extras.previous == PreviousRef::OneBefore;
+        match self.is_extended() && !extras.is_empty() {
+            true if told.is_next && extras.is_short(publication) => {
+                binary::append_publication_next(number, publication, out);
             }
-            (true, true) => binary::append_publication_short(number, publication, out),
-            (true, false) => binary::append_publication_full(number, publication, out),
+            true => binary::append_publication_extended(number, publication, &extras, out),
+            false if told.is_next && is_one_more => {
+                binary::append_publication_short(number, publication, out);
+            }
+            false => binary::append_publication_full(number, publication, out),
         }
     }
 }
@@ -165,7 +170,7 @@ impl Encoding {
 /// How a publication is told.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Told {
-    /// Its sequence follows from what the reader took last.
+    /// The reader was told what is before it in its topic last.
     pub is_next: bool,
     /// The stamps that the reader asked for.
     pub stamps: Stamps,

@@ -88,6 +88,14 @@ impl<'a> Extras<'a> {
         *self == Self::default()
     }
 
+    /// Whether a short record says all of it to who was told what is before the publication last: that it follows that, so near that the
+    /// low 16 bits of its sequence tell which one it is.
+    pub(super) fn is_short(&self, publication: &Publication) -> bool {
+        let distance = publication.sequence().count_after(publication.previous());
+        distance <= u64::from(u16::MAX)
+            && *self == Self { previous: self.previous, ..Self::default() }
+    }
+
     fn flags(&self) -> u64 {
         let flag = |is_there: bool, flag| if is_there { flag } else { 0 };
         flag(matches!(self.previous, PreviousRef::At(_)), PREVIOUS)
