@@ -65,11 +65,11 @@ pub struct SimPeer {
     pub published: Vec<(CommandId, TopicName, Position)>,
     /// Which of its publications were refused.
     pub refused: Vec<CommandId>,
-    /// What it took, one publication after another, where sequences have holes: what is between two of them others know.
+    /// Publications that it took, one after another, where sequences have holes: others know what is between two of them.
     pub steps: Option<Vec<Step>>,
 }
 
-/// What came to a client.
+/// Numbers of what came to a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     /// Publications.
