@@ -28,7 +28,7 @@ topics = ["orders/#"]
 secrets = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
 """
 THREADS = ["shard-0", "shard-1", "store-writer", "store-reader", "memory", "api"]
-THREADS += ["hook-erp", "post-erp", "keep-erp", "read-erp"]
+THREADS += ["hook-erp", "post-erp"]
 
 
 class Program(Server):

@@ -159,6 +159,27 @@ def test_the_level_of_the_log_goes_at_once(server):
     until(lambda: "session opened" in server.errors(), server.errors)
 
 
+def test_the_first_application_goes_without_a_restart(tmp_path):
+    server = Server(None, tmp_path, words=("serve", "--config", tmp_path / "tidegate.toml"))
+    server.file.write_text(CLASSES)
+
+    def stats():
+        headers = {"authorization": "Bearer 0123456789abcdef"}
+        url = f"{server.http}/v1/applications/m/stats"
+        return httpx.get(url, headers=headers, timeout=PATIENCE_SECONDS).status_code
+
+    def event():
+        """Anybody who is no device says what a device would."""
+        event = {"topic": "devices/m/d/events", "data": 1}
+        return httpx.post(f"{server.http}/v1/publish", json=event, timeout=PATIENCE_SECONDS).status_code
+
+    with server:
+        assert (stats(), event()) == (401, 200)
+        said = reload(server, CLASSES + APPLICATIONS.replace('"application"', '"admin"'))
+        assert "changed=applications" in said.replace('"', "") and "not taken over" not in said, said
+        assert (stats(), event()) == (200, 403)
+
+
 def test_what_needs_a_restart_goes_on_as_it_was(server):
     said = reload(server, text_with() + "[limits]\npayload_bytes_max = 3\n[diagnostics]\necho = true\n")
     assert "`limits.payload_bytes_max` was changed" in said and "`diagnostics.echo` was changed" in said

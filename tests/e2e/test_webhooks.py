@@ -285,6 +285,7 @@ def test_an_endpoint_that_is_gone_is_left_alone_until_a_restart(tmp_path):
             says(server, "answered 410")
             publish(server, "jobs/b", "1")
             until(lambda: metric(server, "failing") == 2, "it is told")
+            assert server.get("/ready") == {"status": "ready", "bridges": {"erp": "gone"}}
             assert endpoint.keys() == [("jobs/a", 1)] and letters(server) == []
             assert metric(server, "delivered_total") == 0
         endpoint.answer = lambda _: 200
@@ -366,10 +367,12 @@ def test_an_endpoint_that_comes_back_gets_everything(tmp_path):
             publish(server, topic, "1", "2")
         says(server, "the endpoint fails")
         assert metric(server, "failing") == 1 and metric(server, "oldest_pending_timestamp_seconds") > 0
+        assert server.get("/ready") == {"status": "ready", "bridges": {"erp": "failing"}}
         with Endpoint(port=port) as endpoint:
             endpoint.wait(*[(topic, sequence) for topic in topics for sequence in (1, 2)])
             says(server, "the endpoint works again")
             until(lambda: metric(server, "failing") == 0, "it is told")
+            assert server.get("/ready") == {"status": "ready"}
         assert letters(server) == []
 
 

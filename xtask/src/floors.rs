@@ -19,7 +19,7 @@ const FLOORS: [(&str, u8); 15] = [
     ("server", 3),
     ("sim", 4),
     ("bench", 4),
-    ("webhooks", 4),
+    ("bridges", 4),
     ("tidegate", 5),
 ];
 

@@ -1,6 +1,7 @@
 //! Which path leads where, and what goes for all of them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -10,12 +11,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use http::{HeaderValue, Method, StatusCode, header};
 use model::{Code, Refusal};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{ApiError, json_header};
 use crate::question::{Question, Shards};
+use crate::webhooks::WebhookCounters;
 use crate::{hiccups, history, metrics, page, publish, put as put_topic, sessions, slow, topics};
 
 /// The same for being ready: those who ask wait no longer, as a rule.
@@ -63,7 +65,7 @@ pub fn router(shards: Arc<dyn Shards>) -> Router {
 }
 
 async fn health(State(shards): State<Arc<dyn Shards>>) -> Response {
-    state_of("ok", shards.store_fault())
+    state_of("ok", shards.store_fault(), Map::new())
 }
 
 async fn ready(State(shards): State<Arc<dyn Shards>>) -> Result<Response, ApiError> {
@@ -86,7 +88,7 @@ async fn ready(State(shards): State<Arc<dyn Shards>>) -> Result<Response, ApiErr
             return Err(Refusal::new(Code::Busy, text).into());
         }
     }
-    Ok(state_of("ready", shards.store_fault()))
+    Ok(state_of("ready", shards.store_fault(), troubled_bridges(shards.webhooks())))
 }
 
 fn ask_alive(shards: &dyn Shards, shard: usize) -> Result<oneshot::Receiver<()>, Refusal> {
@@ -95,12 +97,28 @@ fn ask_alive(shards: &dyn Shards, shard: usize) -> Result<oneshot::Receiver<()>,
     Ok(answer)
 }
 
-/// A server whose disk failed still serves topics in memory, and says what it does not serve.
-fn state_of(status: &str, store_fault: Option<String>) -> Response {
-    let body = match store_fault {
-        Some(fault) => json!({ "status": status, "store": fault }),
-        None => json!({ "status": status }),
+/// The bridges that do not deliver now, by name. The server serves all the same.
+fn troubled_bridges(webhooks: &[Arc<WebhookCounters>]) -> Map<String, Value> {
+    let state = |it: &Arc<WebhookCounters>| {
+        let state = match it.failing.load(Ordering::Relaxed) {
+            0 => return None,
+            1 => "failing",
+            _ => "gone",
+        };
+        Some((it.name.clone(), state.into()))
     };
+    webhooks.iter().filter_map(state).collect()
+}
+
+/// A server whose disk failed still serves topics in memory, and says what it does not serve.
+fn state_of(status: &str, store_fault: Option<String>, bridges: Map<String, Value>) -> Response {
+    let mut body = json!({ "status": status });
+    if let Some(fault) = store_fault {
+        body["store"] = fault.into();
+    }
+    if !bridges.is_empty() {
+        body["bridges"] = bridges.into();
+    }
     (json_header(), body.to_string()).into_response()
 }
 

@@ -5,9 +5,9 @@ use std::sync::mpsc::TryRecvError;
 
 use engine::Io;
 use hub::ConnectionId;
-use model::HashSet;
-use protocol::native;
+use model::{Command, HashSet, Publish, Refusal};
 use protocol::native::binary::IsBinary;
+use protocol::native::{self, Undecoded};
 
 use crate::dialects::{Conversation, Native};
 use crate::edge::{Connection, Transport, Waiting};
@@ -82,11 +82,26 @@ impl<I: Io> Shard<I> {
             let Some(local) = self.edge.transports.locals.get_mut(&link) else { return };
             match local.next_command() {
                 Ok((id, command)) => {
-                    self.handle_command(link, Ok((Some(id), command, IsBinary::No)));
+                    let (id, checked) = (Some(id), self.check_payload(&command));
+                    let command = match checked {
+                        Ok(()) => Ok((id, command, IsBinary::No)),
+                        Err(refusal) => Err(Undecoded { id, refusal }),
+                    };
+                    self.handle_command(link, command);
                 }
                 Err(TryRecvError::Empty) => return,
                 Err(TryRecvError::Disconnected) => return self.drop_connection(link),
             }
+        }
+    }
+
+    /// What is decoded is checked then; this never was bytes.
+    fn check_payload(&self, command: &Command) -> Result<(), Refusal> {
+        let Command::Publish(Publish { draft }) = command else { return Ok(()) };
+        let (len, bytes_max) = (draft.payload.bytes().len(), self.config.limits.payload_bytes_max);
+        match len <= bytes_max {
+            true => Ok(()),
+            false => Err(Refusal::payload_too_large(len, bytes_max)),
         }
     }
 

@@ -52,13 +52,8 @@ impl Reloader {
         Self { started: Arc::clone(started), access, peers }
     }
 
-    /// Tells all shards, and whoever else asks. Where there were no applications at the start there can be none: what
-    /// goes without a token would be another matter then.
-    pub fn take_over(&self, mut config: Config) {
-        if self.started.applications.is_empty() && !config.applications.is_empty() {
-            tracing::warn!("not taken over: the first [[applications]] need a restart");
-            config.applications.clear();
-        }
+    /// Tells all shards, and whoever else asks.
+    pub fn take_over(&self, config: Config) {
         let settings = Arc::new(Settings::new(config, &self.started, &self.access.get()));
         self.access.set(Arc::clone(&settings.access));
         let mail = || ShardMail::Settings(Arc::clone(&settings));

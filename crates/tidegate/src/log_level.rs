@@ -23,6 +23,8 @@ impl FromStr for LogLevel {
             let level = level.parse::<LevelFilter>().map_err(|error| error.to_string())?;
             targets = match part {
                 None => targets.with_default(level),
+                // A part of the bridges, named as long as it was a crate.
+                Some("webhooks") => targets.with_target("tidegate_bridges::webhooks", level),
                 Some(part) => targets.with_target(format!("tidegate_{part}"), level),
             };
         }

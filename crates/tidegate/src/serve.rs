@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bridges::Plan;
 use engine::{Signal, on_signals};
-use model::{Limits, Principal};
+use model::Limits;
 use sd_notify::NotifyState;
 use server::Server;
 use server::config::{Reloaded, Sources};
-use webhooks::Plan;
 
 use crate::args::{Remote, ServeArgs, SettingsArgs};
 use crate::config::{bad, sources};
@@ -75,18 +75,17 @@ fn start(
         args.config.as_deref().map_or("none: defaults".into(), std::path::Path::to_string_lossy);
     tracing::info!(version, commit, config = &*file, process = std::process::id(), "starting");
     let started = sources(args, origins).map_err(bad)?;
-    let mut config = started.config().map_err(bad)?;
-    let plan = Plan::new(&mut config).map_err(|error| (Failure::BadConfig, error.to_string()))?;
-    let reading =
-        Reading { args: args.clone(), origins: origins.to_vec(), own: plan.token(&config), levels };
+    let config = started.config().map_err(bad)?;
+    let plan = Plan::new(&config).map_err(|error| (Failure::BadConfig, error.to_string()))?;
+    let reading = Reading { args: args.clone(), origins: origins.to_vec(), levels };
     let server = Server::start(config).map_err(|error| (Failure::Other, error.to_string()))?;
-    let webhooks = plan.start(&server).map_err(|error| (Failure::Other, error.to_string()))?;
+    let bridges = plan.start(&server).map_err(|error| (Failure::Other, error.to_string()))?;
     let stopper = server.stopper();
     let stop = move || {
         tracing::info!("stopping: a signal asked for it; clients are told to come back");
         tell_service_manager(NotifyState::Stopping);
         stopper.begin();
-        webhooks.stop();
+        bridges.stop();
         stopper.stop();
     };
     // Before a stop can be asked for: a manager is never told "stopping" and then "ready".
@@ -109,8 +108,6 @@ fn tell_service_manager(state: NotifyState) {
 struct Reading {
     args: SettingsArgs,
     origins: Vec<String>,
-    /// The token that webhooks come in with.
-    own: Option<(String, Principal)>,
     levels: LogLevels,
 }
 
@@ -125,7 +122,7 @@ fn reload_of(server: &Server, reading: Reading, started: Sources) -> Box<dyn Fn(
             return tracing::info!("nothing to read anew: the server has no --config");
         }
         let reloaded = read.and_then(|it| Ok((it.reloaded(&started, &before)?, it)));
-        let (Reloaded { mut config, taken, waiting }, now) = match reloaded {
+        let (Reloaded { config, taken, waiting }, now) = match reloaded {
             Ok(reloaded) => reloaded,
             Err(error) => return tracing::error!("not taken over: {error}"),
         };
@@ -135,7 +132,6 @@ fn reload_of(server: &Server, reading: Reading, started: Sources) -> Box<dyn Fn(
             );
         }
         reading.levels.set(&config.log_level);
-        config.access.tokens.extend(reading.own.clone());
         reloader.take_over(config);
         tracing::info!(changed = %taken.join(" "), "configuration taken over");
         *before = now;

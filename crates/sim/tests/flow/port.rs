@@ -158,6 +158,8 @@ fn a_bridge_publishes_with_key_and_expectation_reads_histories_and_is_refused_wh
         bridge.ask(id as u64, Command::Publish(Publish { draft }));
         node.turns(4);
     }
+    let large = publish("t", &"x".repeat(Limits::default().payload_bytes_max + 1));
+    bridge.ask(4, Command::Publish(Publish { draft: large }));
     let query = HistoryQuery { topic: topic("t"), start: HistoryStart::Last(9), limit: 9 };
     bridge.ask(3, Command::History(query));
     node.turns(4);
@@ -166,6 +168,7 @@ fn a_bridge_publishes_with_key_and_expectation_reads_histories_and_is_refused_wh
         Event::Published { position: one, .. },
         Event::Published { position: same, .. },
         Event::Refused { refusal, .. },
+        Event::Refused { refusal: too_large, .. },
         Event::History { page, .. },
     ] = &events[..]
     else {
@@ -173,6 +176,7 @@ fn a_bridge_publishes_with_key_and_expectation_reads_histories_and_is_refused_wh
     };
     assert_eq!((one, page.publications.len()), (same, 1));
     assert_eq!(refusal.code, model::Code::SequenceMismatch, "{refusal:?}");
+    assert_eq!(too_large.code, model::Code::PayloadTooLarge, "{too_large:?}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(super) fn applications() -> Section {
             is("[]"),
             NewConnections,
             applications,
-            "Applications whose devices attach. Devices that are attached stay so. The first ones of all need a restart.",
+            "Applications whose devices attach. Devices that are attached stay so.",
         )],
     }
 }

@@ -80,7 +80,7 @@ mod tests {
     fn who_copies_limits_when_it_is_made_heeds_none_that_is_live() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it is in crates");
         let mut all = Vec::new();
-        for part in ["admin", "backbone", "hub", "server", "webhooks"] {
+        for part in ["admin", "backbone", "hub", "server", "bridges"] {
             sources(&crates.join(part).join("src"), &mut all);
         }
         let is_of_server = |path: &Path| path.starts_with(crates.join("server"));

@@ -10,10 +10,10 @@ use ureq::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ureq::http::{Response, StatusCode};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-use crate::deliveries::Outcome;
-use crate::posting::Posting;
-use crate::schedule::retry_after;
-use crate::signature::signatures;
+use super::deliveries::Outcome;
+use super::delivery::Delivery;
+use super::schedule::retry_after;
+use super::signature::signatures;
 
 /// Bytes of an answer's body that are read, so that the connection can be used again. What they say is ignored.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
@@ -58,8 +58,8 @@ impl Poster {
     }
 
     /// Makes one attempt.
-    pub(crate) fn post(&self, posting: &Posting) -> Outcome {
-        let (id, body) = (posting.id(), posting.body());
+    pub(crate) fn post(&self, delivery: &Delivery) -> Outcome {
+        let (id, body) = (delivery.id(), delivery.body());
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_seconds = since_1970.as_secs();
         let sent = self

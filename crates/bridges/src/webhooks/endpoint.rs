@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use model::TopicName;
 
-use crate::schedule::Schedule;
+use super::schedule::Schedule;
 
 /// Topics that have to fail, with no success between, for the endpoint to count as down.
 const TOPICS_DOWN: usize = 3;

@@ -4,23 +4,23 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use model::{PayloadKind, Position, TopicName};
+use model::{PayloadKind, Position, Publication, TopicName};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 /// A publication that is to be posted.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Posting {
+pub(crate) struct Delivery {
     pub topic: TopicName,
     pub position: Position,
-    pub kind: PayloadKind,
-    pub payload: Vec<u8>,
+    /// Shared with everybody who keeps it.
+    pub publication: Publication,
     /// When it was read, in milliseconds since 1970.
     pub read_ms: u64,
 }
 
-impl Posting {
+impl Delivery {
     /// The same for every attempt, after every restart, and for every webhook: that of the publication.
     pub(crate) fn id(&self) -> String {
         id_of("", &self.topic, &self.position)
@@ -32,17 +32,17 @@ impl Posting {
         struct Body<'a> {
             r#type: &'static str,
             timestamp: String,
-            data: Publication<'a>,
+            data: Data<'a>,
         }
         #[derive(Serialize)]
-        struct Publication<'a> {
+        struct Data<'a> {
             topic: &'a str,
             epoch: &'a str,
             sequence: u64,
             #[serde(flatten)]
             content: Content<'a>,
         }
-        let data = Publication {
+        let data = Data {
             topic: self.topic.as_str(),
             epoch: self.position.epoch.as_str(),
             sequence: self.position.sequence.get(),
@@ -54,14 +54,15 @@ impl Posting {
 
     /// The payload, in the member that the protocol has for its kind.
     pub(crate) fn content(&self) -> Content<'_> {
-        let text = || String::from_utf8_lossy(&self.payload).into_owned();
+        let payload = self.publication.payload();
+        let text = || String::from_utf8_lossy(payload).into_owned();
         let mut content = Content::default();
-        match (self.kind, serde_json::from_slice(&self.payload)) {
+        match (self.publication.kind(), serde_json::from_slice(payload)) {
             (PayloadKind::Json, Ok(data)) => content.data = Some(data),
             // The server lets in no JSON that is none; if it did, nothing would be lost.
             (PayloadKind::Json, Err(_)) | (PayloadKind::Text, _) => content.text = Some(text()),
             (PayloadKind::Bytes, _) => {
-                content.base64 = Some(BASE64_STANDARD.encode(&self.payload));
+                content.base64 = Some(BASE64_STANDARD.encode(payload));
             }
         }
         content
@@ -95,30 +96,28 @@ pub(crate) fn rfc3339(unix_ms: u64) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use model::{Epoch, Limits, Sequence};
+    use model::{Epoch, Limits, Moment, Payload, Sequence};
 
     use super::*;
 
-    pub(crate) fn posting(
+    pub(crate) fn delivery(
         topic: &str,
         sequence: u64,
         kind: PayloadKind,
         payload: &[u8],
-    ) -> Posting {
-        Posting {
+    ) -> Delivery {
+        let sequence = Sequence::new(sequence).expect("small");
+        let now = Moment { elapsed: Duration::ZERO, unix_ms: 0 };
+        Delivery {
             topic: TopicName::parse(topic, &Limits::default()).expect("valid"),
-            position: Position {
-                epoch: Epoch::new("e1"),
-                sequence: Sequence::new(sequence).expect("small"),
-            },
-            kind,
-            payload: payload.to_vec(),
+            position: Position { epoch: Epoch::new("e1"), sequence },
+            publication: Publication::new(Payload::new(kind, payload), sequence, now),
             read_ms: 1_700_000_000_123,
         }
     }
 
     fn check_body(kind: PayloadKind, payload: &[u8], member: &str) {
-        let body = String::from_utf8(posting("a/b", 7, kind, payload).body()).expect("JSON");
+        let body = String::from_utf8(delivery("a/b", 7, kind, payload).body()).expect("JSON");
         let expected = format!(
             "{{\"type\":\"publication\",\"timestamp\":\"2023-11-14T22:13:20.123Z\",\"data\":\
              {{\"topic\":\"a/b\",\"epoch\":\"e1\",\"sequence\":7,{member}}}}}"
@@ -136,11 +135,11 @@ pub(crate) mod tests {
 
     #[test]
     fn ids_tell_publications_apart_and_have_no_full_stop() {
-        let id = |topic, sequence| posting(topic, sequence, PayloadKind::Text, b"x").id();
+        let id = |topic, sequence| delivery(topic, sequence, PayloadKind::Text, b"x").id();
         assert_eq!(id("a", 1), id("a", 1));
         assert!(id("a", 1) != id("a", 2) && id("a", 1) != id("b", 1));
         assert!(id("a", 1).starts_with("msg_") && !id("a", 1).contains('.'));
-        let mut other = posting("a", 1, PayloadKind::Text, b"x");
+        let mut other = delivery("a", 1, PayloadKind::Text, b"x");
         other.position.epoch = Epoch::new("e2");
         assert_ne!(other.id(), id("a", 1));
     }

@@ -21,16 +21,16 @@ use std::time::{Duration, Instant};
 
 use model::{GapReason, Position, Selector, Sequence, TopicName};
 
-use crate::endpoint::Endpoint;
-use crate::letter::{Letter, Missed, Trouble};
-use crate::posting::Posting;
-use crate::schedule::Schedule;
+use super::dead_letter::{DeadLetter, Failures, Missed};
+use super::delivery::Delivery;
+use super::endpoint::Endpoint;
+use super::schedule::Schedule;
 
 /// What goes for one webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     /// The topic of its own dead letters.
-    pub letters: TopicName,
+    pub dead_letters: TopicName,
     pub topics: Vec<Selector>,
     pub schedule: Schedule,
     pub attempts_max: u32,
@@ -47,7 +47,7 @@ pub(crate) struct Page {
     pub topic: TopicName,
     /// What it comes after: nothing between what was asked for and this is kept any more.
     pub after: Position,
-    pub postings: Vec<Posting>,
+    pub publications: Vec<Delivery>,
     pub read_ms: u64,
 }
 
@@ -83,7 +83,7 @@ pub(crate) enum News {
     Recovered,
     Gone,
     /// Something is recorded, or, being a dead letter itself, only said.
-    Dead(Letter),
+    Dead(DeadLetter),
 }
 
 /// What was counted so far.
@@ -99,28 +99,28 @@ pub(crate) struct Counts {
 
 #[derive(Debug)]
 enum Entry {
-    Posting(Arc<Posting>),
+    Delivery(Arc<Delivery>),
     Missed(Missed),
 }
 
 impl Entry {
     fn position(&self) -> &Position {
         match self {
-            Self::Posting(posting) => &posting.position,
+            Self::Delivery(delivery) => &delivery.position,
             Self::Missed(missed) => &missed.position,
         }
     }
 
     fn read_ms(&self) -> u64 {
         match self {
-            Self::Posting(posting) => posting.read_ms,
+            Self::Delivery(delivery) => delivery.read_ms,
             Self::Missed(missed) => missed.read_ms,
         }
     }
 
     fn bytes(&self) -> usize {
         match self {
-            Self::Posting(posting) => posting.payload.len(),
+            Self::Delivery(delivery) => delivery.publication.payload().len(),
             Self::Missed(_) => 0,
         }
     }
@@ -131,9 +131,9 @@ impl Entry {
 enum Stage {
     #[default]
     Idle,
-    Ready(Arc<Posting>),
-    Attempted(Arc<Posting>),
-    Resting(Arc<Posting>),
+    Ready(Arc<Delivery>),
+    Attempted(Arc<Delivery>),
+    Resting(Arc<Delivery>),
     Recorded(Entry),
     Fetched,
 }
@@ -143,8 +143,8 @@ impl Stage {
     fn position(&self) -> Option<&Position> {
         match self {
             Self::Idle | Self::Fetched => None,
-            Self::Ready(posting) | Self::Attempted(posting) | Self::Resting(posting) => {
-                Some(&posting.position)
+            Self::Ready(delivery) | Self::Attempted(delivery) | Self::Resting(delivery) => {
+                Some(&delivery.position)
             }
             Self::Recorded(entry) => Some(entry.position()),
         }
@@ -153,34 +153,34 @@ impl Stage {
 
 /// One topic.
 #[derive(Debug, Default)]
-struct Lane {
+struct TopicQueue {
     /// The newest that was read: what comes again is known by it.
     read: Option<Position>,
     stage: Stage,
     /// What comes after that, oldest first.
-    queue: VecDeque<Entry>,
+    waiting: VecDeque<Entry>,
     /// Publications follow that were read and not held: they come after this position, the newest of what was held.
     more_after: Option<Position>,
-    trouble: Trouble,
+    failures: Failures,
     /// Its last attempt failed: other topics go first.
     is_failing: bool,
     /// When it became idle last, as a number that grows.
     idle_since: u64,
 }
 
-impl Lane {
+impl TopicQueue {
     /// Whether nothing of it waits.
     fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle) && self.queue.is_empty() && self.more_after.is_none()
+        matches!(self.stage, Stage::Idle) && self.waiting.is_empty() && self.more_after.is_none()
     }
 
     /// Whether what was read now is left to be fetched later, because so much is held already.
     fn leaves(&mut self, ahead_max: usize) -> bool {
         let at_hand = self.stage.position();
         if self.more_after.is_none()
-            && self.queue.len() + usize::from(at_hand.is_some()) >= ahead_max
+            && self.waiting.len() + usize::from(at_hand.is_some()) >= ahead_max
         {
-            self.more_after = self.queue.back().map(Entry::position).or(at_hand).cloned();
+            self.more_after = self.waiting.back().map(Entry::position).or(at_hand).cloned();
         }
         self.more_after.is_some()
     }
@@ -190,7 +190,7 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct Deliveries {
     rules: Rules,
-    lanes: HashMap<TopicName, Lane>,
+    queues: HashMap<TopicName, TopicQueue>,
     /// Idle topics, the first that became so first; some did something since. Of too many the first are forgotten.
     idle: VecDeque<(TopicName, u64)>,
     idles: u64,
@@ -201,7 +201,7 @@ pub(crate) struct Deliveries {
     in_flight: usize,
     /// Those of them that are of topics whose last attempt failed.
     failing_in_flight: usize,
-    letters: VecDeque<Letter>,
+    dead_letters: VecDeque<DeadLetter>,
     fetches: VecDeque<(TopicName, Position)>,
     settled: BTreeMap<TopicName, Position>,
     news: VecDeque<News>,
@@ -218,7 +218,7 @@ impl Deliveries {
     pub(crate) fn new(rules: Rules) -> Self {
         Self {
             rules,
-            lanes: HashMap::new(),
+            queues: HashMap::new(),
             idle: VecDeque::new(),
             idles: 0,
             ready: VecDeque::new(),
@@ -226,7 +226,7 @@ impl Deliveries {
             resting: BTreeSet::new(),
             in_flight: 0,
             failing_in_flight: 0,
-            letters: VecDeque::new(),
+            dead_letters: VecDeque::new(),
             fetches: VecDeque::new(),
             settled: BTreeMap::new(),
             news: VecDeque::new(),
@@ -260,7 +260,7 @@ impl Deliveries {
 
     /// Topics of which something is known.
     pub(crate) fn topics(&self) -> usize {
-        self.lanes.len()
+        self.queues.len()
     }
 
     pub(crate) fn is_failing(&self) -> bool {
@@ -272,40 +272,40 @@ impl Deliveries {
     }
 
     /// Takes a publication that was read.
-    pub(crate) fn handle_publication(&mut self, posting: Posting) {
-        let lane = self.lanes.entry(posting.topic.clone()).or_default();
-        let Position { epoch, sequence } = &posting.position;
-        if let Some(read) = lane.read.as_ref().filter(|read| read.epoch == *epoch) {
+    pub(crate) fn handle_publication(&mut self, delivery: Delivery) {
+        let queue = self.queues.entry(delivery.topic.clone()).or_default();
+        let Position { epoch, sequence } = &delivery.position;
+        if let Some(read) = queue.read.as_ref().filter(|read| read.epoch == *epoch) {
             if *sequence <= read.sequence {
                 return;
             }
             // No gap was told: its topic's policy lets slow readers skip.
             self.counts.conflated += sequence.count_after(read.sequence) - 1;
         }
-        lane.read = Some(posting.position.clone());
-        if !self.rules.wants(&posting.topic) {
-            self.settled.insert(posting.topic.clone(), posting.position);
-            self.begin(posting.topic);
-        } else if !lane.leaves(self.rules.ahead_max) {
-            self.take(posting.topic.clone(), Entry::Posting(Arc::new(posting)));
+        queue.read = Some(delivery.position.clone());
+        if !self.rules.wants(&delivery.topic) {
+            self.settled.insert(delivery.topic.clone(), delivery.position);
+            self.begin(delivery.topic);
+        } else if !queue.leaves(self.rules.ahead_max) {
+            self.take(delivery.topic.clone(), Entry::Delivery(Arc::new(delivery)));
         }
     }
 
     /// Takes a gap that was told.
     pub(crate) fn handle_missed(&mut self, mut missed: Missed) {
-        let lane = self.lanes.entry(missed.topic.clone()).or_default();
-        if let Some(read) = lane.read.as_ref().filter(|it| it.epoch == missed.position.epoch) {
+        let queue = self.queues.entry(missed.topic.clone()).or_default();
+        if let Some(read) = queue.read.as_ref().filter(|it| it.epoch == missed.position.epoch) {
             if missed.position.sequence <= read.sequence {
                 return;
             }
             // Told again from what was acknowledged: of that, some was read before.
             missed.from = missed.from.max(Some(read.sequence.next()));
         }
-        lane.read = Some(missed.position.clone());
+        queue.read = Some(missed.position.clone());
         if !self.rules.wants(&missed.topic) {
             self.settled.insert(missed.topic.clone(), missed.position);
             self.begin(missed.topic);
-        } else if !lane.leaves(self.rules.ahead_max) {
+        } else if !queue.leaves(self.rules.ahead_max) {
             // Else the page will say so.
             self.take(missed.topic.clone(), Entry::Missed(missed));
         }
@@ -318,11 +318,13 @@ impl Deliveries {
 
     /// Takes what a topic's history has after what was settled.
     pub(crate) fn handle_page(&mut self, page: Page) {
-        let Page { topic, after, postings, read_ms } = page;
-        let Some(lane) = self.lanes.get_mut(&topic) else { return };
-        let (Stage::Fetched, Some(settled)) = (&lane.stage, lane.more_after.take()) else { return };
-        lane.stage = Stage::Idle;
-        let end = postings.last().map_or(&after, |last| &last.position).clone();
+        let Page { topic, after, publications, read_ms } = page;
+        let Some(queue) = self.queues.get_mut(&topic) else { return };
+        let (Stage::Fetched, Some(settled)) = (&queue.stage, queue.more_after.take()) else {
+            return;
+        };
+        queue.stage = Stage::Idle;
+        let end = publications.last().map_or(&after, |last| &last.position).clone();
         let missed = |from: Option<Sequence>, position: Position| {
             let reason = if from.is_some() { GapReason::History } else { GapReason::Epoch };
             Entry::Missed(Missed { topic: topic.clone(), position, from, reason, read_ms })
@@ -334,16 +336,17 @@ impl Deliveries {
         } else if after.sequence > settled.sequence {
             entries.push_back(missed(Some(settled.sequence.next()), after));
         }
-        let is_end = postings.is_empty();
-        entries.extend(postings.into_iter().map(|posting| Entry::Posting(Arc::new(posting))));
+        let is_end = publications.is_empty();
+        entries
+            .extend(publications.into_iter().map(|delivery| Entry::Delivery(Arc::new(delivery))));
         let is_ahead = |read: &&Position| read.epoch == end.epoch && read.sequence > end.sequence;
-        match lane.read.as_ref().filter(is_ahead) {
+        match queue.read.as_ref().filter(is_ahead) {
             // It was told once, and its history never had it.
             Some(read) if is_end => {
                 entries.push_back(missed(Some(end.sequence.next()), read.clone()));
             }
-            Some(_) => lane.more_after = Some(end),
-            None => lane.read = Some(end),
+            Some(_) => queue.more_after = Some(end),
+            None => queue.read = Some(end),
         }
         if entries.is_empty() {
             self.begin(topic);
@@ -358,38 +361,38 @@ impl Deliveries {
         self.pending += 1;
         self.pending_bytes += entry.bytes();
         *self.ages.entry(entry.read_ms()).or_default() += 1;
-        let lane = self.lanes.entry(topic.clone()).or_default();
-        lane.queue.push_back(entry);
-        if matches!(lane.stage, Stage::Idle) {
+        let queue = self.queues.entry(topic.clone()).or_default();
+        queue.waiting.push_back(entry);
+        if matches!(queue.stage, Stage::Idle) {
             self.begin(topic);
         }
     }
 
     /// Sees to the oldest of a topic, if nothing of it is being seen to.
     fn begin(&mut self, topic: TopicName) {
-        let Some(lane) = self.lanes.get_mut(&topic) else { return };
-        lane.trouble = Trouble::default();
-        lane.stage = match (lane.queue.pop_front(), &lane.more_after) {
+        let Some(queue) = self.queues.get_mut(&topic) else { return };
+        queue.failures = Failures::default();
+        queue.stage = match (queue.waiting.pop_front(), &queue.more_after) {
             (None, Some(after)) => {
                 self.fetches.push_back((topic, after.clone()));
                 Stage::Fetched
             }
             (None, None) => {
                 self.idles += 1;
-                lane.idle_since = self.idles;
+                queue.idle_since = self.idles;
                 self.idle.push_back((topic, self.idles));
-                lane.stage = Stage::Idle;
+                queue.stage = Stage::Idle;
                 return self.forget_idle();
             }
-            (Some(Entry::Posting(posting)), _) => {
-                let ready = if lane.is_failing { &mut self.ready_again } else { &mut self.ready };
+            (Some(Entry::Delivery(delivery)), _) => {
+                let ready = if queue.is_failing { &mut self.ready_again } else { &mut self.ready };
                 ready.push_back(topic);
-                Stage::Ready(posting)
+                Stage::Ready(delivery)
             }
             (Some(Entry::Missed(missed)), _) => {
-                let letter = Letter::Missed(missed.clone());
-                self.news.push_back(News::Dead(letter.clone()));
-                self.letters.push_back(letter);
+                let dead_letter = DeadLetter::Missed(missed.clone());
+                self.news.push_back(News::Dead(dead_letter.clone()));
+                self.dead_letters.push_back(dead_letter);
                 Stage::Recorded(Entry::Missed(missed))
             }
         };
@@ -399,18 +402,18 @@ impl Deliveries {
     /// of them yet stays.
     fn forget_idle(&mut self) {
         let topics_max = self.rules.topics_max.max(1);
-        while (self.lanes.len() > topics_max || self.idle.len() > 2 * topics_max)
+        while (self.queues.len() > topics_max || self.idle.len() > 2 * topics_max)
             && let Some((topic, since)) = self.idle.pop_front()
         {
-            let lane = self.lanes.get(&topic).filter(|it| it.is_idle() && it.idle_since == since);
-            if lane.is_none() {
+            let queue = self.queues.get(&topic).filter(|it| it.is_idle() && it.idle_since == since);
+            if queue.is_none() {
                 continue;
             }
             if self.settled.contains_key(&topic) {
                 self.idle.push_front((topic, since));
                 return;
             }
-            self.lanes.remove(&topic);
+            self.queues.remove(&topic);
         }
     }
 
@@ -444,40 +447,40 @@ impl Deliveries {
         while self.resting.first().is_some_and(|(due_at, _)| *due_at <= now)
             && let Some((_, topic)) = self.resting.pop_first()
         {
-            let lane = self.lanes.get_mut(&topic);
-            if let Some(Lane { stage, .. }) = lane
-                && let Stage::Resting(posting) = stage
+            let queue = self.queues.get_mut(&topic);
+            if let Some(TopicQueue { stage, .. }) = queue
+                && let Stage::Resting(delivery) = stage
             {
-                *stage = Stage::Ready(Arc::clone(posting));
+                *stage = Stage::Ready(Arc::clone(delivery));
                 self.ready_again.push_back(topic);
             }
         }
     }
 
     /// The next attempt to make, if one may be made now.
-    pub(crate) fn poll_attempt(&mut self, now: Instant) -> Option<Arc<Posting>> {
+    pub(crate) fn poll_attempt(&mut self, now: Instant) -> Option<Arc<Delivery>> {
         self.end_rests(now);
         if self.is_gone {
             return None;
         }
         let topic = self.next_ready(now)?;
-        let lane = self.lanes.get_mut(&topic)?;
-        let Stage::Ready(posting) = &lane.stage else { return None };
-        let posting = Arc::clone(posting);
-        lane.stage = Stage::Attempted(Arc::clone(&posting));
+        let queue = self.queues.get_mut(&topic)?;
+        let Stage::Ready(delivery) = &queue.stage else { return None };
+        let delivery = Arc::clone(delivery);
+        queue.stage = Stage::Attempted(Arc::clone(&delivery));
         self.in_flight += 1;
-        self.failing_in_flight += usize::from(lane.is_failing);
-        Some(posting)
+        self.failing_in_flight += usize::from(queue.is_failing);
+        Some(delivery)
     }
 
     /// Takes what became of an attempt.
     pub(crate) fn handle_outcome(&mut self, topic: &TopicName, outcome: Outcome, heard: Heard) {
-        let Some(lane) = self.lanes.get_mut(topic) else { return };
-        let Stage::Attempted(posting) = &lane.stage else { return };
-        let posting = Arc::clone(posting);
+        let Some(queue) = self.queues.get_mut(topic) else { return };
+        let Stage::Attempted(delivery) = &queue.stage else { return };
+        let delivery = Arc::clone(delivery);
         self.in_flight -= 1;
-        self.failing_in_flight -= usize::from(lane.is_failing);
-        lane.is_failing = outcome != Outcome::Delivered;
+        self.failing_in_flight -= usize::from(queue.is_failing);
+        queue.is_failing = outcome != Outcome::Delivered;
         match outcome {
             Outcome::Delivered => {
                 self.counts.delivered += 1;
@@ -485,12 +488,12 @@ impl Deliveries {
                 if self.endpoint.handle_delivered() {
                     self.news.push_back(News::Recovered);
                 }
-                self.settle(topic.clone(), &Entry::Posting(posting));
+                self.settle(topic.clone(), &Entry::Delivery(delivery));
             }
             Outcome::Gone => {
                 self.counts.attempts_failed += 1;
                 // Nothing ends this rest.
-                lane.stage = Stage::Resting(posting);
+                queue.stage = Stage::Resting(delivery);
                 if !std::mem::replace(&mut self.is_gone, true) {
                     self.news.push_back(News::Gone);
                 }
@@ -501,60 +504,60 @@ impl Deliveries {
                 if self.endpoint.handle_failed(topic, asked, pauses, heard.at) {
                     self.news.push_back(News::Failing { error: error.clone() });
                 }
-                self.handle_failed(posting, (status, error), asked, heard);
+                self.handle_failed(delivery, (status, error), asked, heard);
             }
         }
     }
 
     fn handle_failed(
         &mut self,
-        posting: Arc<Posting>,
+        delivery: Arc<Delivery>,
         (status, error): (Option<u16>, String),
         asked: Option<Duration>,
         heard: Heard,
     ) {
-        let topic = posting.topic.clone();
-        let Some(lane) = self.lanes.get_mut(&topic) else { return };
-        let trouble = &mut lane.trouble;
-        if trouble.attempts == 0 {
-            trouble.first_ms = heard.unix_ms;
+        let topic = delivery.topic.clone();
+        let Some(queue) = self.queues.get_mut(&topic) else { return };
+        let failures = &mut queue.failures;
+        if failures.attempts == 0 {
+            failures.first_ms = heard.unix_ms;
         }
-        trouble.attempts += 1;
-        (trouble.last_ms, trouble.status, trouble.error) = (heard.unix_ms, status, error);
-        if trouble.attempts < self.rules.attempts_max {
-            let pause = self.rules.schedule.pause(trouble.attempts, heard.random);
+        failures.attempts += 1;
+        (failures.last_ms, failures.status, failures.error) = (heard.unix_ms, status, error);
+        if failures.attempts < self.rules.attempts_max {
+            let pause = self.rules.schedule.pause(failures.attempts, heard.random);
             let due_at = heard.at + pause.max(asked.unwrap_or_default());
-            lane.stage = Stage::Resting(posting);
+            queue.stage = Stage::Resting(delivery);
             self.resting.insert((due_at, topic));
             return;
         }
-        let letter = Letter::Undelivered(Arc::clone(&posting), trouble.clone());
-        lane.stage = Stage::Recorded(Entry::Posting(posting));
-        self.news.push_back(News::Dead(letter.clone()));
-        match is_letters(&topic) {
-            // Letters about letters would never end.
-            true => self.handle_recorded(&letter),
-            false => self.letters.push_back(letter),
+        let dead_letter = DeadLetter::Undelivered(Arc::clone(&delivery), failures.clone());
+        queue.stage = Stage::Recorded(Entry::Delivery(delivery));
+        self.news.push_back(News::Dead(dead_letter.clone()));
+        match is_dead_letters(&topic) {
+            // Dead letters about dead letters would never end.
+            true => self.handle_recorded(&dead_letter),
+            false => self.dead_letters.push_back(dead_letter),
         }
     }
 
-    /// The next letter to record; [`Deliveries::handle_recorded`] says that it is.
-    pub(crate) fn poll_letter(&mut self) -> Option<Letter> {
-        self.letters.pop_front()
+    /// The next dead letter to record; [`Deliveries::handle_recorded`] says that it is.
+    pub(crate) fn poll_dead_letter(&mut self) -> Option<DeadLetter> {
+        self.dead_letters.pop_front()
     }
 
-    /// Notes that a letter is recorded, or never will be.
-    pub(crate) fn handle_recorded(&mut self, letter: &Letter) {
-        let Some(lane) = self.lanes.get_mut(letter.topic()) else { return };
-        let entry = match std::mem::take(&mut lane.stage) {
+    /// Notes that a dead letter is recorded, or never will be.
+    pub(crate) fn handle_recorded(&mut self, dead_letter: &DeadLetter) {
+        let Some(queue) = self.queues.get_mut(dead_letter.topic()) else { return };
+        let entry = match std::mem::take(&mut queue.stage) {
             Stage::Recorded(entry) => entry,
-            other => return lane.stage = other,
+            other => return queue.stage = other,
         };
-        match letter {
-            Letter::Undelivered(..) => self.counts.dead_letters += 1,
-            Letter::Missed(missed) => self.counts.missed += missed.count(),
+        match dead_letter {
+            DeadLetter::Undelivered(..) => self.counts.dead_letters += 1,
+            DeadLetter::Missed(missed) => self.counts.missed += missed.count(),
         }
-        self.settle(letter.topic().clone(), &entry);
+        self.settle(dead_letter.topic().clone(), &entry);
     }
 
     /// Is done with the oldest of a topic.
@@ -600,21 +603,22 @@ impl Deliveries {
 }
 
 /// Whether dead letters of some webhook go to this topic.
-fn is_letters(topic: &TopicName) -> bool {
-    topic.as_str().starts_with(LETTERS)
+fn is_dead_letters(topic: &TopicName) -> bool {
+    topic.as_str().starts_with(DEAD_LETTERS)
 }
 
 /// What begins the topics of all dead letters.
-const LETTERS: &str = "webhooks/";
+const DEAD_LETTERS: &str = "webhooks/";
 
 impl Rules {
     /// Whether publications of a topic are delivered. Dead letters are if they were asked for by name, and
     /// never one's own: each would make the next.
     fn wants(&self, topic: &TopicName) -> bool {
-        let names_letters = |selector: &Selector| {
-            selector.literal_prefix().starts_with(LETTERS) && selector.matches(topic.as_str())
+        let names_dead_letters = |selector: &Selector| {
+            selector.literal_prefix().starts_with(DEAD_LETTERS) && selector.matches(topic.as_str())
         };
-        !is_letters(topic) || (*topic != self.letters && self.topics.iter().any(names_letters))
+        !is_dead_letters(topic)
+            || (*topic != self.dead_letters && self.topics.iter().any(names_dead_letters))
     }
 }
 

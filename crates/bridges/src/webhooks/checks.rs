@@ -4,11 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::{Epoch, GapReason, Limits, PayloadKind, Position, Selector, Sequence, TopicName};
+use model::{
+    Epoch, GapReason, Limits, Moment, Payload, PayloadKind, Position, Publication, Selector,
+    Sequence, TopicName,
+};
 
+use super::dead_letter::{DeadLetter, Missed};
 use super::deliveries::{Deliveries, Heard, Outcome, Page, Rules};
-use super::letter::{Letter, Missed};
-use super::posting::Posting;
+use super::delivery::Delivery;
 use super::schedule::Schedule;
 
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
@@ -22,7 +25,7 @@ pub(crate) fn deliveries(topics: &[&str]) -> Deliveries {
     let limits = Limits::default();
     let selector = |text: &&str| Selector::parse(text, &limits).expect("valid");
     Deliveries::new(Rules {
-        letters: topic("webhooks/own/dead"),
+        dead_letters: topic("webhooks/own/dead"),
         topics: topics.iter().map(selector).collect(),
         schedule: Schedule { pause_min: PAUSE, pause_max: PAUSE * 4 },
         attempts_max: 3,
@@ -32,19 +35,19 @@ pub(crate) fn deliveries(topics: &[&str]) -> Deliveries {
     })
 }
 
-pub(crate) fn posting(topic: &str, sequence: u64) -> Posting {
+pub(crate) fn delivery(topic: &str, sequence: u64) -> Delivery {
     let sequence = Sequence::new(sequence).expect("small");
-    Posting {
+    let now = Moment { elapsed: Duration::ZERO, unix_ms: 0 };
+    Delivery {
         topic: self::topic(topic),
         position: Position { epoch: Epoch::new("e1"), sequence },
-        kind: PayloadKind::Text,
-        payload: b"four".to_vec(),
+        publication: Publication::new(Payload::new(PayloadKind::Text, b"four"), sequence, now),
         read_ms: 1_700_000_000_123,
     }
 }
 
 pub(crate) fn missed(topic: &str, from: u64, to: u64) -> Missed {
-    let Posting { topic, position, read_ms, .. } = posting(topic, to);
+    let Delivery { topic, position, read_ms, .. } = delivery(topic, to);
     Missed { topic, position, from: Sequence::new(from), reason: GapReason::History, read_ms }
 }
 
@@ -104,8 +107,8 @@ struct Model {
     it: Deliveries,
     now: Instant,
     told: Vec<Told>,
-    in_flight: Vec<Arc<Posting>>,
-    letters: VecDeque<Letter>,
+    in_flight: Vec<Arc<Delivery>>,
+    dead_letters: VecDeque<DeadLetter>,
 }
 
 impl Model {
@@ -124,25 +127,25 @@ impl Model {
         if self.in_flight.is_empty() {
             return;
         }
-        let posting = self.in_flight.remove(at % self.in_flight.len());
+        let delivery = self.in_flight.remove(at % self.in_flight.len());
         let outcome = if is_good { Outcome::Delivered } else { failed(None) };
-        self.it.handle_outcome(&posting.topic, outcome, heard(self.now));
+        self.it.handle_outcome(&delivery.topic, outcome, heard(self.now));
         if is_good {
-            let sequence = posting.position.sequence.get();
-            self.settle(&posting.topic, sequence, sequence);
+            let sequence = delivery.position.sequence.get();
+            self.settle(&delivery.topic, sequence, sequence);
         }
     }
 
     fn record(&mut self) {
-        let Some(letter) = self.letters.pop_front() else { return };
-        let (from, to) = match &letter {
-            Letter::Undelivered(posting, _) => {
-                (posting.position.sequence, posting.position.sequence)
+        let Some(dead_letter) = self.dead_letters.pop_front() else { return };
+        let (from, to) = match &dead_letter {
+            DeadLetter::Undelivered(delivery, _) => {
+                (delivery.position.sequence, delivery.position.sequence)
             }
-            Letter::Missed(it) => (it.from.expect("no epoch ends"), it.position.sequence),
+            DeadLetter::Missed(it) => (it.from.expect("no epoch ends"), it.position.sequence),
         };
-        self.it.handle_recorded(&letter);
-        self.settle(letter.topic(), from.get(), to.get());
+        self.it.handle_recorded(&dead_letter);
+        self.settle(dead_letter.topic(), from.get(), to.get());
     }
 
     fn acknowledge(&mut self) {
@@ -157,9 +160,9 @@ impl Model {
         let told = self.told(&topic);
         let start = told.forgotten.max(after.sequence.get());
         let end = told.newest.min(start + 2);
-        let postings = (start + 1..=end).map(|at| posting(topic.as_str(), at)).collect();
-        let after = posting(topic.as_str(), start).position;
-        self.it.handle_page(Page { topic, after, postings, read_ms: 7 });
+        let publications = (start + 1..=end).map(|at| delivery(topic.as_str(), at)).collect();
+        let after = delivery(topic.as_str(), start).position;
+        self.it.handle_page(Page { topic, after, publications, read_ms: 7 });
         true
     }
 
@@ -167,8 +170,8 @@ impl Model {
         if self.in_flight.iter().all(|it| it.topic != *topic) {
             self.it.handle_outcome(topic, Outcome::Delivered, heard(self.now));
         }
-        if self.letters.iter().all(|it| it.topic() != topic) {
-            self.it.handle_recorded(&Letter::Missed(missed(topic.as_str(), 1, 1)));
+        if self.dead_letters.iter().all(|it| it.topic() != topic) {
+            self.it.handle_recorded(&DeadLetter::Missed(missed(topic.as_str(), 1, 1)));
         }
     }
 
@@ -176,10 +179,10 @@ impl Model {
         match step {
             Step::Publish(at) => {
                 self.told[at].newest += 1;
-                self.it.handle_publication(posting(NAMES[at], self.told[at].newest));
+                self.it.handle_publication(delivery(NAMES[at], self.told[at].newest));
             }
             Step::Repeat(at) if self.told[at].newest > 0 => {
-                self.it.handle_publication(posting(NAMES[at], self.told[at].newest));
+                self.it.handle_publication(delivery(NAMES[at], self.told[at].newest));
             }
             Step::Repeat(_) => {}
             Step::Gap(at, count) => {
@@ -200,13 +203,13 @@ impl Model {
 
     /// Takes what there is to do, and compares.
     fn check(&mut self) {
-        while let Some(posting) = self.it.poll_attempt(self.now) {
-            let is_other = |other: &Arc<Posting>| other.topic != posting.topic;
+        while let Some(delivery) = self.it.poll_attempt(self.now) {
+            let is_other = |other: &Arc<Delivery>| other.topic != delivery.topic;
             assert!(self.in_flight.iter().all(is_other), "one of a topic at a time");
-            self.in_flight.push(posting);
+            self.in_flight.push(delivery);
         }
         assert!(self.in_flight.len() <= 2 && self.in_flight.len() == self.it.in_flight());
-        self.letters.extend(std::iter::from_fn(|| self.it.poll_letter()));
+        self.dead_letters.extend(std::iter::from_fn(|| self.it.poll_dead_letter()));
         while self.it.poll_news().is_some() {}
         let (count, bytes) = self.it.pending();
         let unsettled: u64 = self.told.iter().map(|told| told.newest - told.settled).sum();
@@ -225,7 +228,7 @@ pub fn check_deliveries(steps: &[[u8; 3]]) {
         now: Instant::now(),
         told: NAMES.iter().map(|_| Told::default()).collect(),
         in_flight: Vec::new(),
-        letters: VecDeque::new(),
+        dead_letters: VecDeque::new(),
     };
     for step in steps {
         model.take(Step::of(*step));
@@ -237,7 +240,7 @@ pub fn check_deliveries(steps: &[[u8; 3]]) {
         model.record();
         let has_fetched = model.fetch();
         model.check();
-        let is_busy = !model.in_flight.is_empty() || !model.letters.is_empty();
+        let is_busy = !model.in_flight.is_empty() || !model.dead_letters.is_empty();
         if is_busy || has_fetched || model.it.pending().0 == 0 {
             continue;
         }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use model::{GapReason, Position, Sequence, TopicName};
 use serde::Serialize;
 
-use crate::posting::{Content, Posting, id_of, rfc3339};
+use super::delivery::{Content, Delivery, id_of, rfc3339};
 
 /// How the attempts to deliver something went so far.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Trouble {
+pub(crate) struct Failures {
     pub attempts: u32,
     /// When the first and the last of them failed, in milliseconds since 1970.
     pub first_ms: u64,
@@ -40,14 +40,14 @@ impl Missed {
 
 /// Something to be recorded.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Letter {
+pub(crate) enum DeadLetter {
     /// A publication that was tried as often as it may be.
-    Undelivered(Arc<Posting>, Trouble),
+    Undelivered(Arc<Delivery>, Failures),
     /// Publications that could not be had any more.
     Missed(Missed),
 }
 
-/// Whether the payload goes into a letter.
+/// Whether the payload goes into a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum With {
     Payload,
@@ -55,11 +55,11 @@ pub(crate) enum With {
     Size,
 }
 
-impl Letter {
+impl DeadLetter {
     /// What it is about.
     pub(crate) fn topic(&self) -> &TopicName {
         match self {
-            Self::Undelivered(posting, _) => &posting.topic,
+            Self::Undelivered(delivery, _) => &delivery.topic,
             Self::Missed(missed) => &missed.topic,
         }
     }
@@ -67,17 +67,17 @@ impl Letter {
     /// Names it: the id that the endpoint saw, if it saw one.
     pub(crate) fn id(&self) -> String {
         match self {
-            Self::Undelivered(posting, _) => posting.id(),
+            Self::Undelivered(delivery, _) => delivery.id(),
             Self::Missed(missed) => id_of("missed", &missed.topic, &missed.position),
         }
     }
 
-    /// The letter as JSON.
+    /// The dead letter as JSON.
     pub(crate) fn json(&self, webhook: &str, with: With) -> Vec<u8> {
         let id = self.id();
         let written = match self {
-            Self::Undelivered(posting, trouble) => {
-                serde_json::to_vec(&undelivered(webhook, id, posting, trouble, with))
+            Self::Undelivered(delivery, failures) => {
+                serde_json::to_vec(&undelivered(webhook, id, delivery, failures, with))
             }
             Self::Missed(missed) => serde_json::to_vec(&MissedRecord {
                 r#type: "missed",
@@ -130,26 +130,26 @@ struct MissedRecord<'a> {
 fn undelivered<'a>(
     webhook: &'a str,
     id: String,
-    posting: &'a Posting,
-    trouble: &'a Trouble,
+    delivery: &'a Delivery,
+    failures: &'a Failures,
     with: With,
 ) -> UndeliveredRecord<'a> {
     let (content, payload_bytes) = match with {
-        With::Payload => (posting.content(), None),
-        With::Size => (Content::default(), Some(posting.payload.len())),
+        With::Payload => (delivery.content(), None),
+        With::Size => (Content::default(), Some(delivery.publication.payload().len())),
     };
     UndeliveredRecord {
         r#type: "undelivered",
         webhook,
         id,
-        topic: posting.topic.as_str(),
-        epoch: posting.position.epoch.as_str(),
-        sequence: posting.position.sequence.get(),
-        attempts: trouble.attempts,
-        first_at: rfc3339(trouble.first_ms),
-        last_at: rfc3339(trouble.last_ms),
-        status: trouble.status,
-        error: &trouble.error,
+        topic: delivery.topic.as_str(),
+        epoch: delivery.position.epoch.as_str(),
+        sequence: delivery.position.sequence.get(),
+        attempts: failures.attempts,
+        first_at: rfc3339(failures.first_ms),
+        last_at: rfc3339(failures.last_ms),
+        status: failures.status,
+        error: &failures.error,
         payload_bytes,
         content,
     }
@@ -160,29 +160,29 @@ mod tests {
     use model::PayloadKind;
 
     use super::*;
-    use crate::posting::tests::posting;
+    use crate::webhooks::delivery::tests::delivery;
 
     #[test]
     fn a_letter_says_what_became_of_it() {
-        let posting = Arc::new(posting("a", 7, PayloadKind::Json, b"{\"n\":1}"));
-        let id = posting.id();
+        let delivery = Arc::new(delivery("a", 7, PayloadKind::Json, b"{\"n\":1}"));
+        let id = delivery.id();
         let (first_ms, last_ms) = (1_700_000_000_000, 1_700_000_001_000);
         let error = "503 Service Unavailable".to_owned();
-        let trouble = Trouble { attempts: 3, first_ms, last_ms, status: Some(503), error };
-        let letter = Letter::Undelivered(posting, trouble);
+        let failures = Failures { attempts: 3, first_ms, last_ms, status: Some(503), error };
+        let dead_letter = DeadLetter::Undelivered(delivery, failures);
         let head = format!(
             "{{\"type\":\"undelivered\",\"webhook\":\"erp\",\"id\":\"{id}\",\"topic\":\"a\",\"epoch\":\"e1\",\
              \"sequence\":7,\"attempts\":3,\"first_at\":\"2023-11-14T22:13:20.000Z\",\"last_at\":\
              \"2023-11-14T22:13:21.000Z\",\"status\":503,\"error\":\"503 Service Unavailable\","
         );
-        let text = |with| String::from_utf8(letter.json("erp", with)).expect("JSON");
+        let text = |with| String::from_utf8(dead_letter.json("erp", with)).expect("JSON");
         assert_eq!(text(With::Payload), format!("{head}\"data\":{{\"n\":1}}}}"));
         assert_eq!(text(With::Size), format!("{head}\"payload_bytes\":7}}"));
     }
 
     #[test]
     fn what_is_missed_is_told_from_where_to_where() {
-        let known = posting("a", 9, PayloadKind::Text, b"");
+        let known = delivery("a", 9, PayloadKind::Text, b"");
         let missed = Missed {
             topic: known.topic.clone(),
             position: known.position.clone(),
@@ -191,9 +191,9 @@ mod tests {
             read_ms: 1_700_000_000_000,
         };
         assert_eq!(missed.count(), 5);
-        let letter = Letter::Missed(missed);
-        assert_ne!(letter.id(), known.id(), "they are not the publication");
-        let text = String::from_utf8(letter.json("erp", With::Payload)).expect("JSON");
+        let dead_letter = DeadLetter::Missed(missed);
+        assert_ne!(dead_letter.id(), known.id(), "they are not the publication");
+        let text = String::from_utf8(dead_letter.json("erp", With::Payload)).expect("JSON");
         assert!(text.contains("\"from\":5,\"to\":9,\"reason\":\"history\""), "{text}");
     }
 }
