@@ -212,6 +212,18 @@ def test_topics_are_listed_page_by_page(server):
     assert "nothing is published to `x/#`" in server.run("topics", "x/#").stderr
 
 
+def test_headers_are_published_kept_and_printed(server):
+    given = ["--header", "unit=EUR", "--header", "n=7", "--header", "urgent=true"]
+    headers = {"unit": "EUR", "n": 7, "urgent": True}
+    assert server.run("pub", "a/b", "1", *given).returncode == 0
+    assert server.get("/v1/topics/a/b")["headers"] == headers
+    answer = httpx.get(f"{server.http}/v1/topics/a/b")
+    assert [answer.headers[f"tidegate-header-{name}"] for name in headers] == ['"EUR"', "7", "?1"]
+    assert json.loads(server.run("history", "a/b", "--json").stdout)["headers"] == headers
+    refused = server.run("pub", "a/b", "1", "--header", "$source=x")
+    assert refused.returncode == 2 and "the server's" in refused.stderr, refused
+
+
 def test_a_history_is_printed_from_where_one_wants(server):
     lines = "".join(f"{number}\n" for number in range(1, 251))
     assert server.run("pub", "h", "-", input=lines).returncode == 0

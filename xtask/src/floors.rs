@@ -26,7 +26,7 @@ const FLOORS: [(&str, u8); 15] = [
 /// Crates that may import less than their floor allows.
 const NARROW: [(&str, &[&str]); 8] = [
     ("client", &["model", "payload", "protocol"]),
-    ("admin", &["model"]),
+    ("admin", &["model", "protocol"]),
     ("protocol", &["model"]),
     ("hub", &["model"]),
     ("backbone", &["model"]),

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::asked::{Asked, SHARD_ANSWER_MAX, TopicOf};
 use crate::error::{ApiError, no_answer};
+use crate::members::members_of;
 use crate::pieces::{Part, json_of, opened};
 use crate::question::{Question, Shards};
 use crate::topics::{bytes_told, check_read};
@@ -47,7 +48,7 @@ pub(crate) async fn history(
     shards.ask(shards.home_of(&topic), question)?;
     let page = tokio::time::timeout(SHARD_ANSWER_MAX, hears).await;
     let page = page.map_err(|_| no_answer())?.map_err(|_| no_answer())??;
-    let bytes = page.publications.iter().map(Publication::json_bytes);
+    let bytes = page.publications.iter().map(Publication::told_bytes);
     shards.check_memory(bytes_told(bytes.sum(), limits), "read the history")?;
     Ok(json_of(shards.work(), parts_of(&topic, page, is_descending)))
 }
@@ -113,7 +114,10 @@ fn parts_of(
             dense if dense == sequence.back(1) => String::new(),
             other => format!(",\"previous\":{other}"),
         };
-        let begin = format!("{separator}{{\"sequence\":{sequence}{previous},\"time_ms\":{time_ms}");
+        let members = members_of(publication);
+        let begin = format!(
+            "{separator}{{\"sequence\":{sequence}{previous},\"time_ms\":{time_ms}{members}"
+        );
         let payload = Part::Payload(publication.clone());
         [Part::Text(begin.into()), payload, Part::Text("}".into())]
     });

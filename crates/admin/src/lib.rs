@@ -12,6 +12,7 @@ mod exchange;
 mod exposition;
 mod hiccups;
 mod history;
+mod members;
 mod metrics;
 mod page;
 mod pieces;

@@ -14,9 +14,10 @@ use futures_util::future::{Either, FutureExt, ready};
 use futures_util::stream::{self, StreamExt};
 use http::HeaderMap;
 use model::{
-    Code, Draft, Expected, Limits, Payload, PayloadKind, Principal, Refusal, Sequence,
-    SharedPayload, TopicName, Wish, check_key,
+    Code, Draft, Expected, HeaderOrigin, Headers, Limits, Payload, PayloadKind, Principal, Refusal,
+    Sequence, SharedPayload, TopicName, Wish, check_key,
 };
+use protocol::native::json::decode_headers;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
@@ -44,6 +45,8 @@ struct WirePublish<'a> {
     #[serde(borrow)]
     key: Option<Cow<'a, str>>,
     expect: Option<u64>,
+    #[serde(borrow)]
+    headers: Option<&'a RawValue>,
 }
 
 /// A member that is there, `null` included: that is a JSON value like others.
@@ -67,14 +70,14 @@ pub(crate) async fn publish(
     })?;
     match (&wire.topic, &wire.topics, &wire.publications) {
         (Some(topic), None, None) => {
-            let payload = payload_of(&wire, shards.limits(), Payload::new)?;
+            let payload = payload_of(&wire, shards.limits(), Payload::with_headers)?;
             let draft = draft_of(&wire, topic, payload, shards.limits());
             let published = ask(&*shards, &principal, draft)?.await?;
             Ok((json_header(), body_of(&published).to_string()).into_response())
         }
         (None, Some(topics), None) => {
             check_len(topics.len(), shards.limits())?;
-            let shared = payload_of(&wire, shards.limits(), SharedPayload::new);
+            let shared = payload_of(&wire, shards.limits(), SharedPayload::with_headers);
             let draft_at = |index: usize| {
                 let payload = shared.as_ref().map_err(Clone::clone)?.payload();
                 draft_of(&wire, &topics[index], payload, shards.limits())
@@ -87,7 +90,7 @@ pub(crate) async fn publish(
                 let wire = &publications[index];
                 let missing = || bad_request("a publication has no `topic`; add it".into());
                 let topic = wire.topic.as_ref().ok_or_else(missing)?;
-                let payload = payload_of(wire, shards.limits(), Payload::new)?;
+                let payload = payload_of(wire, shards.limits(), Payload::with_headers)?;
                 draft_of(wire, topic, payload, shards.limits())
             };
             Ok(publish_many(&*shards, &principal, publications.len(), draft_at).await)
@@ -118,7 +121,7 @@ fn check_len(len: usize, limits: &Limits) -> Result<(), Refusal> {
 fn payload_of<P>(
     wire: &WirePublish<'_>,
     limits: &Limits,
-    new: impl Fn(PayloadKind, &[u8]) -> P,
+    new: impl Fn(PayloadKind, &Headers<'_>, &[u8]) -> P,
 ) -> Result<P, Refusal> {
     let (kind, bytes) = match (wire.data, &wire.text, &wire.base64) {
         (Some(data), None, None) => (PayloadKind::Json, Cow::Borrowed(data.get().as_bytes())),
@@ -134,8 +137,12 @@ fn payload_of<P>(
             return Err(bad_request(why.into()));
         }
     };
-    check_payload_len(bytes.len(), limits)?;
-    Ok(new(kind, &bytes))
+    let headers = match wire.headers {
+        Some(headers) => decode_headers(headers.get(), HeaderOrigin::Client)?,
+        None => Headers::default(),
+    };
+    check_payload_len(bytes.len() + headers.bytes().len(), limits)?;
+    Ok(new(kind, &headers, &bytes))
 }
 
 pub(crate) fn check_payload_len(len: usize, limits: &Limits) -> Result<(), Refusal> {
@@ -170,9 +177,12 @@ pub(crate) fn ask(
     draft: Result<Draft, Refusal>,
 ) -> Result<impl Future<Output = Result<Published, Refusal>> + use<>, Refusal> {
     shards.work().note(1);
-    let draft = draft?;
-    shards.work().note_bytes(draft.payload.bytes().len());
+    let mut draft = draft?;
+    shards.work().note_bytes(draft.payload.size());
     principal.check(Wish::Publish(&draft.topic))?;
+    if shards.records_principal(&draft.topic) {
+        draft.payload = draft.payload.of_principal(&principal.name);
+    }
     let (answer, hears) = oneshot::channel();
     let home = shards.home_of(&draft.topic);
     shards.ask(home, Question::Publish { draft, answer })?;
@@ -259,6 +269,9 @@ mod tests {
         }
         fn principal(&self, _: Option<&str>) -> Result<Arc<Principal>, Refusal> {
             Ok(Arc::new(Principal::unlimited("tester")))
+        }
+        fn records_principal(&self, _: &TopicName) -> bool {
+            false
         }
         fn origin_allowed(&self, _: &str, _: &str) -> bool {
             true

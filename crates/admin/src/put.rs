@@ -6,12 +6,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderMap, header};
-use model::{Code, Draft, Limits, Payload, PayloadKind, Refusal, Wish, check_key};
+use model::{Code, Draft, Headers, Limits, Payload, PayloadKind, Refusal, Wish, check_key};
 use serde_json::value::RawValue;
 
 use crate::asked::{TopicOf, principal_of};
 use crate::conditions::{etag, expected};
 use crate::error::{ApiError, json_header};
+use crate::members::headers_of;
 use crate::publish::{ask, body_of, check_payload_len};
 use crate::question::Shards;
 
@@ -29,11 +30,12 @@ pub(crate) async fn put(
     let principal = principal_of(&*shards, &headers)?;
     principal.check(Wish::Publish(&topic))?;
     shards.work().note_bytes(body.len());
-    check_payload_len(body.len(), limits)?;
+    let given = headers_of(&headers)?;
+    check_payload_len(body.len() + given.bytes().len(), limits)?;
     shards.check_memory(body.len(), "publish")?;
     let idempotency_key = key_of(&headers, limits)?;
     let expected = expected(&headers)?;
-    let payload = payload_of(&headers, &body)?;
+    let payload = payload_of(&headers, &given, &body)?;
     let draft = Draft { topic, payload, idempotency_key, expected };
     let published = ask(&*shards, &principal, Ok(draft))?.await.map_err(in_terms_of_http)?;
     let mut response = (json_header(), body_of(&published).to_string()).into_response();
@@ -106,7 +108,8 @@ enum DeclaredKind {
     None,
 }
 
-fn payload_of(headers: &HeaderMap, body: &[u8]) -> Result<Payload, Refusal> {
+/// The payload with the headers `given` by fields.
+fn payload_of(headers: &HeaderMap, given: &Headers<'_>, body: &[u8]) -> Result<Payload, Refusal> {
     for name in [header::CONTENT_RANGE, header::CONTENT_ENCODING] {
         match single(headers, name.as_str())? {
             None => {}
@@ -121,16 +124,18 @@ fn payload_of(headers: &HeaderMap, body: &[u8]) -> Result<Payload, Refusal> {
             let json: &RawValue = serde_json::from_slice(body).map_err(|error| {
                 bad_payload(&format!("it is not JSON ({error}); mend it, or send text/plain"))
             })?;
-            Ok(Payload::new(PayloadKind::Json, json.get().as_bytes()))
+            Ok(Payload::with_headers(PayloadKind::Json, given, json.get().as_bytes()))
         }
         DeclaredKind::Text if std::str::from_utf8(body).is_err() => {
             Err(bad_payload("it is not UTF-8; mend it, or send application/octet-stream"))
         }
-        DeclaredKind::Text => Ok(Payload::new(PayloadKind::Text, body)),
+        DeclaredKind::Text => Ok(Payload::with_headers(PayloadKind::Text, given, body)),
         DeclaredKind::None if std::str::from_utf8(body).is_ok() => {
-            Ok(Payload::new(PayloadKind::Text, body))
+            Ok(Payload::with_headers(PayloadKind::Text, given, body))
         }
-        DeclaredKind::Bytes | DeclaredKind::None => Ok(Payload::new(PayloadKind::Bytes, body)),
+        DeclaredKind::Bytes | DeclaredKind::None => {
+            Ok(Payload::with_headers(PayloadKind::Bytes, given, body))
+        }
     }
 }
 
@@ -231,7 +236,7 @@ mod tests {
                 if fields.is_empty() && !media.is_empty() {
                     continue;
                 }
-                let payload = payload_of(&headers(fields), body);
+                let payload = payload_of(&headers(fields), &Headers::default(), body);
                 let payload = payload.map_err(|refusal| refusal.code);
                 let found = payload.as_ref().map(|it| (it.kind(), it.bytes())).map_err(|it| *it);
                 assert_eq!(found, wanted, "{media}, {body:?}");
@@ -242,7 +247,9 @@ mod tests {
     #[test]
     fn what_cannot_be_taken_as_it_stands_is_refused() {
         let refused = |fields: &[(&'static str, &str)]| {
-            payload_of(&headers(fields), b"1").map(|_| ()).map_err(|refusal| refusal.code)
+            payload_of(&headers(fields), &Headers::default(), b"1")
+                .map(|_| ())
+                .map_err(|refusal| refusal.code)
         };
         assert_eq!(refused(&[("content-encoding", "gzip")]), Err(Code::UnsupportedMediaType));
         assert_eq!(refused(&[("content-encoding", "identity")]), Ok(()));

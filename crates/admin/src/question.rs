@@ -197,6 +197,8 @@ pub trait Shards: Send + Sync + 'static {
     /// # Errors
     /// The token is unknown.
     fn principal(&self, token: Option<&str>) -> Result<Arc<Principal>, Refusal>;
+    /// Whether the policy of `topic` has the names of those who publish recorded.
+    fn records_principal(&self, topic: &TopicName) -> bool;
     /// Whether pages of `origin` may use a server that they call `host`.
     fn origin_allowed(&self, origin: &str, host: &str) -> bool;
     /// Whether the configuration names `origin`: its pages may also change things.

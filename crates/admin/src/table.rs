@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::asked::SHARD_ANSWER_MAX;
 use crate::error::no_answer;
+use crate::members::members_of;
 use crate::pieces::{Part, json_of, opened};
 use crate::question::{Listed, Question, Shards, Value};
 use crate::topics::{bytes_told, end_of_list};
@@ -28,7 +29,7 @@ struct Row {
 
 impl Row {
     fn bytes(&self) -> usize {
-        let value = self.value.as_ref().map_or(0, |value| value.publication.json_bytes());
+        let value = self.value.as_ref().map_or(0, |value| value.publication.told_bytes());
         self.listed.topic.as_str().len() + value
     }
 }
@@ -132,7 +133,8 @@ fn parts_of(
         };
         let separator = if index == 0 { "" } else { "," };
         let payload = value.as_ref().map(|value| Part::Payload(value.publication.clone()));
-        let begin = Part::Text(format!("{separator}{}", opened(&wire)).into());
+        let members = value.as_ref().map_or_else(String::new, |it| members_of(&it.publication));
+        let begin = Part::Text(format!("{separator}{}{members}", opened(&wire)).into());
         once(begin).chain(payload).chain(once(Part::Text("}".into())))
     });
     once(start).chain(told).chain(once(end))

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::asked::{Asked, SHARD_ANSWER_MAX, TopicOf, principal_of};
 use crate::conditions::{self, Read, etag};
 use crate::error::{ApiError, no_answer};
+use crate::members::{fields_of, members_of};
 use crate::pieces::{Part, json_of, opened};
 use crate::question::{Listed, Question, Shards, Value};
 use crate::table;
@@ -65,10 +66,14 @@ pub(crate) async fn value(
     })?;
     let (is_known, tag) =
         (conditions::check_read(&headers, &value.position)?, etag(&value.position));
+    let headers_told = match is_known {
+        Read::Told => fields_of(&value.publication),
+        Read::NotModified => Vec::new(),
+    };
     let mut response = match is_known {
         Read::NotModified => StatusCode::NOT_MODIFIED.into_response(),
         Read::Told => {
-            let bytes = bytes_told(value.publication.json_bytes(), shards.limits());
+            let bytes = bytes_told(value.publication.told_bytes(), shards.limits());
             shards.check_memory(bytes, "get the value")?;
             match is_raw {
                 true => raw(&*shards, value.publication),
@@ -80,6 +85,7 @@ pub(crate) async fn value(
     // Whoever keeps it asks whether it is still the newest.
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     fields.extend(tag.map(|tag| (header::ETAG, tag)));
+    fields.extend(headers_told);
     Ok(response)
 }
 
@@ -137,7 +143,8 @@ fn parts_of(topic: &TopicName, value: Value) -> [Part; 3] {
         sequence: value.position.sequence.get(),
         time_ms: value.publication.unix_ms(),
     };
-    [Part::Text(opened(&wire).into()), Part::Payload(value.publication), Part::Text("}".into())]
+    let start = opened(&wire) + &members_of(&value.publication);
+    [Part::Text(start.into()), Part::Payload(value.publication), Part::Text("}".into())]
 }
 
 #[derive(Debug, Deserialize)]

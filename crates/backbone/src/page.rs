@@ -104,7 +104,7 @@ impl ReadWanted {
             return if self.keep == PageEnd::Newest { head } else { self.after };
         };
         let just_before = first.previous();
-        let bytes: usize = page.iter().map(Publication::json_bytes).sum();
+        let bytes: usize = page.iter().map(Publication::told_bytes).sum();
         let is_cut = page.len() >= self.count || bytes >= self.bytes_max;
         match self.keep {
             // Asked by time, nothing is missing before it.
@@ -128,7 +128,7 @@ fn take_page(
         && (bytes < bytes_max || page.is_empty())
         && let Some(publication) = found.next()
     {
-        bytes += publication.json_bytes();
+        bytes += publication.told_bytes();
         page.push(publication);
     }
     page

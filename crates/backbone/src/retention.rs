@@ -60,7 +60,7 @@ impl Kept {
             (self.oldest, self.oldest_ms) = (publication.sequence(), publication.unix_ms());
         }
         self.newest = publication.sequence();
-        self.bytes += publication.payload().len() as u64;
+        self.bytes += publication.kept_bytes() as u64;
     }
 
     /// Whether its records are removed when they grow old.

@@ -396,7 +396,7 @@ fn a_newer_form_of_a_record_is_refused_and_no_damage() {
     drop((records, database));
     let text = try_open(&folder.store(), "e2").err().expect("it is too new").text;
     assert!(
-        text.contains("form 7") && text.contains("up to 1") && !text.contains("damage"),
+        text.contains("form 7") && text.contains("up to 2") && !text.contains("damage"),
         "{text}"
     );
 }

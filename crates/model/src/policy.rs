@@ -41,6 +41,8 @@ pub struct TopicPolicy {
     pub backbone: Option<BackboneIndex>,
     /// Bytes in one payload, if fewer than the server's limit.
     pub payload_bytes_max: Option<usize>,
+    /// Whether the name of the principal that published is kept with a publication.
+    pub record_principal: bool,
 }
 
 impl Default for TopicPolicy {
@@ -61,6 +63,7 @@ impl Default for TopicPolicy {
             ack: AckLevel::Memory,
             backbone: None,
             payload_bytes_max: None,
+            record_principal: false,
         }
     }
 }

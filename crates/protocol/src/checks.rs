@@ -374,7 +374,9 @@ mod tests {
         #[test]
         fn records_nearly_right(
             tags in prop::collection::vec((
-                prop::sample::select(vec![0u8, 0x11, 0x12, 0x13, 0x21, 0x31, 0x32, 0x33, 0x40]),
+                prop::sample::select(vec![
+                    0u8, 0x11, 0x12, 0x13, 0x14, 0x21, 0x31, 0x32, 0x33, 0x40, 0x81, 0x92, 0xA1, 0xB3,
+                ]),
                 prop::collection::vec(0u8..12, 0..12),
             ), 0..4),
         ) {

@@ -7,7 +7,7 @@ use admin::{ApiWork, Question, Shards, WebhookCounters};
 use backbone::SharedFault;
 use engine::{Hiccups, MailSender};
 use hub::home_shard;
-use model::{Code, Limits, Principal, Refusal, TopicName};
+use model::{Code, Limits, PolicyRule, Principal, Refusal, TopicName};
 
 use crate::config::Config;
 use crate::mail::ShardMail;
@@ -45,6 +45,11 @@ impl Shards for MailedShards {
 
     fn principal(&self, token: Option<&str>) -> Result<Arc<Principal>, Refusal> {
         self.access.get().principal(token)
+    }
+
+    fn records_principal(&self, topic: &TopicName) -> bool {
+        let selects = |rule: &&PolicyRule| rule.selector.matches(topic.as_str());
+        self.config.policies.iter().find(selects).is_some_and(|it| it.policy.record_principal)
     }
 
     fn origin_allowed(&self, origin: &str, host: &str) -> bool {

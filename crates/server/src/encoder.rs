@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use hub::{Delta, Encoder, EncodingIndex, Form, Payloads, Progress, Record};
-use model::{DeltaKind, Epoch, Event, Features, Publication, Stamps, TopicName};
+use model::{DeltaKind, Epoch, Event, Features, Publication, TopicName};
 use payload::delta;
 use payload::filter::{self, Filter, PayloadReader};
 use protocol::native::{
@@ -303,19 +303,21 @@ fn place_in_many(record: Record<'_>, progress: Progress) -> Option<EventPlace<'_
 }
 
 fn append_json_or_binary(encoding: Encoding, record: Record<'_>, out: &mut Vec<u8>) {
-    let told = Told { features: Features::UNNAMED, stamps: Stamps::default(), is_next: false };
+    let told = |stamps, is_next| Told { features: Features::UNNAMED, stamps, is_next };
     match record {
-        Record::Publication { topic, number, publication, form, .. } => {
-            let told = Told { is_next: form == Form::Short, ..told };
+        Record::Publication { topic, number, publication, form, stamps, .. } => {
+            let told = told(stamps, form == Form::Short);
             encoding.append_publication(topic, number, publication, told, out);
         }
-        Record::Delta { topic, number, publication, delta, .. } => {
+        Record::Delta { topic, number, publication, delta, stamps, .. } => {
             let Delta { base, kind, bytes, crc } = delta;
             let delta = DeltaRef { base: *base, kind: *kind, crc: *crc, bytes };
+            let told = told(stamps, false);
             encoding.append_delta(topic, number, publication, &delta, told, out);
         }
-        Record::Fragment { topic, number, publication, piece, .. } => {
+        Record::Fragment { topic, number, publication, piece, stamps, .. } => {
             let piece = piece.start..piece.end;
+            let told = told(stamps, false);
             encoding.append_fragment(topic, number, publication, piece, told, out);
         }
         Record::Topic(topic) => encoding.append_event(&Event::Topic(topic.clone()), out),

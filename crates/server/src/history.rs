@@ -72,7 +72,7 @@ impl<I: Io> Shard<I> {
 
     /// Counts the work of looking for publications, or of telling them.
     fn note_publications(&mut self, publications: &[Publication]) {
-        let bytes = publications.iter().map(|it| it.payload().len()).sum();
+        let bytes = publications.iter().map(|it| it.kept_bytes()).sum();
         self.note_work(publications.len() as u64);
         self.note_bytes(bytes);
     }
@@ -110,7 +110,7 @@ impl<I: Io> Shard<I> {
             self.note_publications(&page.publications);
         }
         let told = page.and_then(|page| {
-            let bytes = page.publications.iter().map(Publication::json_bytes).sum();
+            let bytes = page.publications.iter().map(Publication::told_bytes).sum();
             self.check_telling(session, bytes, "read the history")?;
             Ok(Event::History { id, topic, page })
         });

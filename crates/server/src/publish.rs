@@ -51,6 +51,7 @@ impl<I: Io> Shard<I> {
         if let Err(refusal) = self.check_publish(&draft, policy, &parked) {
             return self.answer_parked(parked, Err(refusal));
         }
+        let draft = self.with_principal(draft, policy, &parked);
         let ticket = self.await_publish(parked);
         let home = self.peers.home_of(&draft.topic);
         if home == self.index {
@@ -59,6 +60,19 @@ impl<I: Io> Shard<I> {
             let text = "cannot publish now: the topic's shard has a full mailbox; try again";
             self.handle_appended(ticket, Err(Refusal::new(Code::Busy, text)));
         }
+    }
+
+    /// The draft with the name of the session's principal, where the policy has that recorded. The API says it itself.
+    fn with_principal(&mut self, mut draft: Draft, policy: PolicyIndex, parked: &Parked) -> Draft {
+        if !self.hub.policy(policy).record_principal {
+            return draft;
+        }
+        let Parked::Publish { reply: ReplyTo::Session(to), .. } = parked else { return draft };
+        let connection = self.connection(to.connection.id);
+        if let Some(native) = connection.and_then(|open| open.conversation.native()) {
+            draft.payload = draft.payload.of_principal(&native.principal.name);
+        }
+        draft
     }
 
     fn check_publish(
@@ -75,7 +89,7 @@ impl<I: Io> Shard<I> {
             return Err(self.memory.refusal(&format!("publish to `{}`", draft.topic)));
         }
         let bytes_max = self.hub.policy(policy).payload_bytes_max;
-        let len = draft.payload.bytes().len();
+        let len = draft.payload.size();
         let Some(bytes_max) = bytes_max.filter(|max| len > *max) else { return Ok(()) };
         let text = format!(
             "cannot publish the payload: it has {len} bytes and the policy of `{}` allows {bytes_max}; send less at a \
@@ -262,7 +276,7 @@ impl<I: Io> Shard<I> {
             self.note_work(1);
             let value = self.hub.value(topic);
             let value = value.map(|(position, publication)| Value { position, publication });
-            bytes += value.as_ref().map_or(0, |value| value.publication.payload().len());
+            bytes += value.as_ref().map_or(0, |value| value.publication.kept_bytes());
             values.push(value);
         }
         values

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use model::{Command, CommandId, Event, Hello, Limits, Sequence, TopicName};
+use model::{Command, CommandId, Event, Headers, Hello, Limits, Sequence, TopicName};
 use protocol::native::{SequenceRef, ServerRecord, TopicRef, json};
 use protocol::websocket::{
     Inbound, Message, Opcode, Role, Subprotocol, Unread, check_handshake_response,
@@ -24,7 +24,13 @@ pub(crate) enum Input {
     /// An event.
     Event(Event),
     /// A publication, told whole.
-    Publication { topic: TopicName, sequence: Sequence, payload: Vec<u8> },
+    Publication {
+        topic: TopicName,
+        sequence: Sequence,
+        payload: Vec<u8>,
+        headers: Headers<'static>,
+        has_time: bool,
+    },
 }
 
 /// How records and commands travel.
@@ -296,11 +302,13 @@ fn take_text(text: &str, heard: &mut Vec<Input>) {
     let records = json::decode_server_message(text, &limits).expect("valid records");
     heard.extend(records.into_iter().map(|record| match record {
         ServerRecord::Event(event) => Input::Event(event),
-        ServerRecord::Publication { topic, sequence, payload, .. } => {
+        ServerRecord::Publication { topic, sequence, payload, extras, .. } => {
             let TopicRef::Name(name) = topic else { panic!("JSON names its topics") };
             let SequenceRef::Full(sequence) = sequence else { panic!("JSON says it whole") };
             let topic = TopicName::parse(&name, &limits).expect("a name");
-            Input::Publication { topic, sequence, payload: payload.into_owned() }
+            let (payload, has_time) = (payload.into_owned(), extras.time_ms.is_some());
+            let headers = extras.headers.unwrap_or_default().into_owned();
+            Input::Publication { topic, sequence, payload, headers, has_time }
         }
         other => panic!("it asked for nothing such: {other:?}"),
     }));

@@ -24,7 +24,7 @@ use crate::node::{Node, NodeDisk, config_of};
 use crate::random::Random;
 use crate::reader::{Reader, TOPICS_COUNT};
 use crate::rest::Rest;
-use crate::truth::{Truth, payload_of};
+use crate::truth::{Truth, headers_of, payload_of};
 
 const TOPICS: [&str; TOPICS_COUNT] = ["a", "a/b", "a/c", "b/b", "e"];
 const SELECTORS: [&str; 9] = ["a", "a/b", "a/c", "b/b", "e", "a/+", "a/#", "+/b", "b/#"];
@@ -223,7 +223,11 @@ impl World {
     fn send(&mut self, number: u64) {
         let draft = Draft {
             topic: self.truth.topic_of(number).clone(),
-            payload: Payload::new(PayloadKind::Json, &payload_of(number)),
+            payload: Payload::with_headers(
+                PayloadKind::Json,
+                &headers_of(number),
+                &payload_of(number),
+            ),
             idempotency_key: Some(format!("key-{number}").into()),
             expected: None,
         };
@@ -561,7 +565,7 @@ mod tests {
     use super::*;
 
     /// Each of them comes about, or it is not tested here.
-    const KINDS: [&str; 39] = [
+    const KINDS: [&str; 40] = [
         "acknowledge",
         "acknowledged",
         "answer to a poll lost",
@@ -578,27 +582,28 @@ mod tests {
         "gap: epoch",
         "gap: history",
         "handle or unhandle",
+        "headers read",
         "key repeated",
         "kill",
         "machine slept",
-        "numbering goes on in another epoch",
         "memory short",
+        "numbering goes on in another epoch",
         "position beyond the head",
         "publication read",
         "publication refused",
         "reader refused",
-        "request",
         "request never answered",
         "request refused",
         "request to a device",
-        "response",
+        "request",
         "response to a repeated key",
+        "response",
         "session ended",
         "session over WebSocket",
         "session over a response that goes on",
         "session over polls",
-        "subscribe",
         "subscribe and unsubscribe in one go",
+        "subscribe",
         "subscription merged",
         "unsubscribe",
     ];

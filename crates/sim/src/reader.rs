@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use model::{
     Acknowledge, Code, Command, CommandId, Conflation, Epoch, Event, Gap, GapReason, Limits,
-    Position, Selector, Sequence, Start, Subscribe, SubscribeOptions, SubscribedTopic,
+    Position, Selector, Sequence, Stamps, Start, Subscribe, SubscribeOptions, SubscribedTopic,
     SubscriberName, TopicName, Unsubscribe,
 };
 
@@ -163,6 +163,7 @@ impl Reader {
         SubscribeOptions {
             filter,
             conflation: self.manner.conflation,
+            stamps: Stamps { time: self.manner.colour.is_some(), principal: false },
             ..SubscribeOptions::default()
         }
     }
@@ -374,8 +375,12 @@ impl Reader {
         let mut is_over = session.is_over;
         for heard in heard {
             match heard {
-                Input::Publication { topic, sequence, payload } => {
-                    truth.handle_read(&topic, sequence, &payload);
+                Input::Publication { topic, sequence, payload, headers, has_time } => {
+                    truth.handle_read(&topic, sequence, &payload, &headers);
+                    assert_eq!(has_time, self.options().stamps.time, "{topic} {sequence}");
+                    if !headers.is_empty() {
+                        counts.note("headers read");
+                    }
                     self.handle_publication(&topic, sequence, truth.has_holes);
                     counts.note("publication read");
                 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use model::{Epoch, Position, Sequence, TopicName};
+use model::{Epoch, HeaderOrigin, HeaderValue, Headers, Position, Sequence, TopicName};
 
 /// The member of the payload that filters ask for has so many values.
 pub(crate) const COLOURS: u64 = 3;
@@ -32,6 +32,17 @@ pub(crate) struct Truth {
 pub(crate) fn payload_of(number: u64) -> Vec<u8> {
     let padding = "x".repeat((number * 37 % 200) as usize);
     format!("{{\"n\":{number},\"k\":{},\"x\":\"{padding}\"}}", colour_of(number)).into()
+}
+
+/// The headers of publication `number`: every third has some.
+pub(crate) fn headers_of(number: u64) -> Headers<'static> {
+    let (mut headers, text) = (Headers::default(), "h".repeat((number * 13 % 90) as usize));
+    if number.is_multiple_of(3) {
+        let own = HeaderOrigin::Client;
+        headers.push("n", HeaderValue::Number(&number.to_string()), own).expect("valid");
+        headers.push("text", HeaderValue::Text(&text), own).expect("valid");
+    }
+    headers
 }
 
 fn colour_of(number: u64) -> u64 {
@@ -131,12 +142,19 @@ impl Truth {
     }
 
     /// The same of a publication that was read.
-    pub fn handle_read(&mut self, topic: &TopicName, sequence: Sequence, payload: &[u8]) {
+    pub fn handle_read(
+        &mut self,
+        topic: &TopicName,
+        sequence: Sequence,
+        payload: &[u8],
+        headers: &Headers<'_>,
+    ) {
         let text = std::str::from_utf8(payload).unwrap_or_default();
         let number = text.strip_prefix("{\"n\":").and_then(|rest| rest.split(',').next());
         let number: Option<u64> = number.and_then(|number| number.parse().ok());
         let number = number.unwrap_or_else(|| panic!("{topic} {sequence}: nobody sent {text}"));
         assert_eq!(payload, payload_of(number), "{topic} {sequence} was changed");
+        assert_eq!(headers, &headers_of(number), "{topic} {sequence} has other headers");
         self.handle_place(number, topic, sequence);
     }
 

@@ -403,6 +403,9 @@ pub(crate) struct PubArgs {
     /// added to it.
     #[arg(long)]
     pub key: Option<String>,
+    /// A header, such as unit=EUR; again for each further one. A JSON number, true and false are such values, all else is text.
+    #[arg(long = "header", value_name = "NAME=VALUE")]
+    pub headers: Vec<String>,
     #[command(flatten)]
     pub remote: Remote,
     #[command(flatten)]

@@ -6,7 +6,7 @@ use client::Update;
 use model::{HistoryQuery, HistoryStart, Publication, Sequence};
 
 use crate::args::HistoryArgs;
-use crate::payload::json_of;
+use crate::payload::{json_of, json_of_headers};
 use crate::publish::{connect, failure_of};
 use crate::usage::{topic_of, wrong};
 use crate::{Failure, Outcome, print_line};
@@ -85,6 +85,12 @@ fn line_of(args: &HistoryArgs, publication: &Publication) -> String {
         line["topic"] = args.topic.as_str().into();
         line["sequence"] = sequence.get().into();
         line["time_ms"] = unix_ms.into();
+        if let Some(headers) = json_of_headers(publication.headers().as_ref()) {
+            line["headers"] = headers;
+        }
+        if let Some(principal) = publication.principal() {
+            line["principal"] = principal.into();
+        }
         return line.to_string();
     }
     let at = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(unix_ms));

@@ -1,6 +1,7 @@
 //! Payloads on the command line: what they are, and how they are printed.
 
-use model::PayloadKind;
+use model::{Headers, PayloadKind};
+use protocol::native::json::encode_headers;
 use serde_json::{Value, json};
 
 use crate::Failure;
@@ -53,6 +54,12 @@ pub(crate) fn json_of(kind: PayloadKind, bytes: &[u8]) -> Value {
         PayloadKind::Text => json!({ "text": String::from_utf8_lossy(bytes) }),
         PayloadKind::Bytes => json!({ "bytes": bytes }),
     }
+}
+
+/// Headers as `--json` prints them; nothing where there are none.
+pub(crate) fn json_of_headers(headers: Option<&Headers<'_>>) -> Option<Value> {
+    let told = encode_headers(headers.filter(|headers| !headers.is_empty()))?;
+    serde_json::from_str(told.get()).ok()
 }
 
 #[cfg(test)]

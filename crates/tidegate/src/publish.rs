@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use client::{Client, ClientError, ClientOptions, ErrorCode, Token, Update};
 use indicatif::{ProgressBar, ProgressStyle};
-use model::{Advice, Draft, Payload, Rates, TopicName};
+use model::{
+    Advice, Draft, HeaderOrigin, HeaderValue, Headers, Payload, Rates, TopicName, is_number,
+};
 use serde_json::json;
 
 use crate::args::{Output, PubArgs, Remote};
 use crate::payload::{PayloadHint, check_hint, kind_of};
-use crate::usage::topic_of;
+use crate::usage::{topic_of, wrong};
 use crate::{Failure, Outcome, print_line};
 
 /// Publications on their way without an answer, at most.
@@ -51,10 +53,11 @@ pub(crate) fn publish(args: &PubArgs) -> Outcome {
     if args.data != "-" {
         check_hint(hint(args), &args.data, "publish")?;
     }
+    let headers = headers_of(&args.headers)?;
     let (mut client, output) = (connect(&args.remote)?, args.output);
     let draft = |bytes: &[u8], key: Option<&str>| Draft {
         topic: topic.clone(),
-        payload: Payload::new(kind_of(hint(args), bytes), bytes),
+        payload: Payload::with_headers(kind_of(hint(args), bytes), &headers, bytes),
         idempotency_key: key.map(Into::into),
         expected: None,
     };
@@ -76,6 +79,25 @@ pub(crate) fn publish(args: &PubArgs) -> Outcome {
         eprintln!("{} published to {topic}", progress.position());
     }
     Ok(())
+}
+
+/// The headers that `NAME=VALUE` spell out.
+fn headers_of(given: &[String]) -> Result<Headers<'static>, (Failure, String)> {
+    let mut headers = Headers::default();
+    for text in given {
+        let (name, value) = text.split_once('=').ok_or_else(|| {
+            wrong(format!("cannot use `{text}` as a header: it has no `=`; write NAME=VALUE"))
+        })?;
+        let value = match value {
+            "true" => HeaderValue::Boolean(true),
+            "false" => HeaderValue::Boolean(false),
+            number if is_number(number) => HeaderValue::Number(number),
+            text => HeaderValue::Text(text),
+        };
+        let pushed = headers.push(name, value, HeaderOrigin::Client);
+        pushed.map_err(|error| wrong(error.to_string()))?;
+    }
+    Ok(headers)
 }
 
 /// The next line, unless it has more bytes than any payload may.
@@ -154,6 +176,20 @@ fn await_answers(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_are_names_and_values() {
+        let given = ["unit=EUR", "n=1.50", "t=true", "e=", "a=b=c"].map(str::to_owned);
+        let headers = headers_of(&given).map_err(|(_, text)| text).expect("valid");
+        assert_eq!(headers.get("n"), Some(HeaderValue::Number("1.50")));
+        assert_eq!(headers.get("t"), Some(HeaderValue::Boolean(true)));
+        assert_eq!(headers.get("e"), Some(HeaderValue::Text("")));
+        assert_eq!(headers.get("a"), Some(HeaderValue::Text("b=c")));
+        for text in ["unit", "a b=1", "$source=x", "=x"] {
+            let refused = headers_of(&[text.to_owned()]).expect_err(text);
+            assert_eq!(refused.0, Failure::Usage, "{}", refused.1);
+        }
+    }
 
     #[test]
     fn a_line_is_read_up_to_what_a_payload_may_have() {

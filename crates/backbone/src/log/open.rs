@@ -488,11 +488,11 @@ impl<'a> Scan<'a> {
             ));
         }
         let (count_max, bytes_max) = (self.held)(&name);
-        *bytes += stored.publication.payload().len();
+        *bytes += stored.publication.kept_bytes();
         newest.push_back(stored.publication);
         while newest.len() > count_max.max(1) || (*bytes > bytes_max && newest.len() > 1) {
             let dropped = newest.pop_front();
-            *bytes -= dropped.map_or(0, |dropped: Publication| dropped.payload().len());
+            *bytes -= dropped.map_or(0, |dropped: Publication| dropped.kept_bytes());
         }
     }
 

@@ -197,7 +197,7 @@ impl Pages {
 /// The bytes of a page: payloads, and roughly the overhead of each publication.
 fn bytes_of(page: &[Publication]) -> usize {
     const OF_EACH: usize = 64;
-    page.iter().map(|publication| publication.payload().len() + OF_EACH).sum()
+    page.iter().map(|publication| publication.kept_bytes() + OF_EACH).sum()
 }
 
 #[cfg(test)]

@@ -258,13 +258,13 @@ fn gather(
     incoming: &Receiver<(usize, Record)>,
     batch: &mut Vec<(usize, Record)>,
 ) {
-    let mut bytes = first.1.publication.payload().len();
+    let mut bytes = first.1.publication.kept_bytes();
     batch.push(first);
     while batch.len() < BATCH_LEN
         && bytes < BATCH_BYTES
         && let Ok(next) = incoming.try_recv()
     {
-        bytes += next.1.publication.payload().len();
+        bytes += next.1.publication.kept_bytes();
         batch.push(next);
     }
 }
@@ -282,7 +282,7 @@ fn load_front(
         let (key, value) = entry.into_inner()?;
         let Some((_, sequence)) = record::parse_key(&key) else { continue };
         let (bytes, unix_ms) = match record::read(&key, &value) {
-            Ok(stored) => (stored.publication.payload().len() as u64, stored.publication.unix_ms()),
+            Ok(stored) => (stored.publication.kept_bytes() as u64, stored.publication.unix_ms()),
             // It was told when the store was opened.
             Err(_) => (0, 0),
         };

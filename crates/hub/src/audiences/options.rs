@@ -1,6 +1,6 @@
 //! How subscriptions are read: each different manner is kept once, however many audiences have it.
 
-use model::{Conflation, DeltaKind, HashMap, SubscribeOptions};
+use model::{Conflation, DeltaKind, HashMap, Stamps, SubscribeOptions};
 
 use crate::sending::encoder::{EncodingIndex, Progress};
 use crate::tables::index::{SessionIndex, Slots};
@@ -34,6 +34,11 @@ impl<F> Known<F> {
             && interval.is_zero()
             && *delta == DeltaKind::None
             && filter.is_none()
+    }
+
+    /// The encoding, and the stamps of each publication in it.
+    pub(crate) fn told_in(&self) -> (EncodingIndex, Stamps) {
+        (self.manner.encoding, self.manner.options.stamps)
     }
 
     /// From where a reader could go on that is told everything in order.

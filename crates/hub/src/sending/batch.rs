@@ -1,6 +1,6 @@
 //! Building messages: records one after another, with a note of what each message told.
 
-use model::{Event, RandomState};
+use model::{Event, RandomState, Stamps};
 
 use crate::counters::Counters;
 use crate::sending::encoder::{Encoder, EncodingIndex, Form, Progress, Record};
@@ -169,7 +169,7 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
     /// Appends one record; a session that got its message has taken `step`.
     pub(crate) fn record(&mut self, record: Record<'_>, step: S) {
         let size = match record {
-            Record::Publication { publication, .. } => publication.payload().len(),
+            Record::Publication { publication, .. } => publication.kept_bytes(),
             Record::Delta { delta, .. } => delta.bytes.len(),
             Record::Fragment { piece, .. } => piece.end - piece.start,
             Record::Topic(_) | Record::Event(_) => 0,
@@ -253,8 +253,8 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
     }
 }
 
-/// Of what a record was made: a delivery, in an encoding, in a form, with a place to go on from or without.
-pub(crate) type MadeOf = (u64, EncodingIndex, Form, Progress);
+/// Of what a record was made: a delivery, in an encoding, in a form, with a place to go on from or without, and stamps.
+pub(crate) type MadeOf = (u64, EncodingIndex, Form, Progress, Stamps);
 
 /// Encoded records that several audiences of one flush share.
 #[derive(Debug, Default)]
@@ -300,7 +300,8 @@ mod tests {
     fn made_records_are_bounded_while_batches_are_always_under_way() {
         let mut made = MadeRecords::default();
         for number in 0..100_000 {
-            let of = (number, EncodingIndex(0), Form::Short, Progress::Unknown);
+            let stamps = Stamps::default();
+            let of = (number, EncodingIndex(0), Form::Short, Progress::Unknown, stamps);
             assert_eq!(made.find_or_make(of, |out| out.resize(out.len() + 1_000, 1)).len(), 1_000);
             assert!(made.bytes.len() <= MadeRecords::BYTES_MAX + 1_000, "{}", made.bytes.len());
         }

@@ -1,6 +1,6 @@
 //! What the hub needs of the outside to turn records into bytes and to get them sent.
 
-use model::{Event, Publication, SubscribedTopic, TopicName};
+use model::{Event, Publication, Stamps, SubscribedTopic, TopicName};
 
 use crate::audiences::delta::Delta;
 use crate::sending::payloads::Payloads;
@@ -43,6 +43,8 @@ pub enum Record<'a> {
         form: Form,
         /// Whether its topic's policy lets it be compressed.
         compress: bool,
+        /// The stamps that its reader asked for.
+        stamps: Stamps,
     },
     /// The same, told as its difference from an earlier one that the reader has.
     Delta {
@@ -56,6 +58,8 @@ pub enum Record<'a> {
         delta: &'a Delta,
         /// Whether its topic's policy lets it be compressed.
         compress: bool,
+        /// The stamps that its reader asked for.
+        stamps: Stamps,
     },
     /// A piece of a publication whose payload is too large for one message.
     Fragment {
@@ -69,6 +73,8 @@ pub enum Record<'a> {
         piece: Piece,
         /// Whether its topic's policy lets it be compressed.
         compress: bool,
+        /// The stamps that its reader asked for.
+        stamps: Stamps,
     },
     /// A topic that one of its patterns selects.
     Topic(&'a SubscribedTopic),

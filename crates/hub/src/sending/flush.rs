@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use model::Moment;
 use model::planted::{Fault, is_planted};
+use model::{Moment, Stamps};
 
 use crate::audiences::job::{Batch, Telling, Verdict, Work, WorkIndex};
 use crate::hub::Hub;
@@ -340,7 +340,7 @@ impl<E: Encoder> Hub<E> {
         }
         batch.is_encoded = true;
         let options = self.audiences.at(work.audience).key.options;
-        let encoding = self.options.at(options).manner.encoding;
+        let (encoding, stamps) = self.options.at(options).told_in();
         let fragment_bytes = self.settings.limits.fragment_bytes;
         let (has_fragments, mut large) = (self.encoder.fragments(encoding), Vec::new());
         let progress = self.options.at(options).progress_in_order();
@@ -377,6 +377,7 @@ impl<E: Encoder> Hub<E> {
                         publication,
                         delta,
                         compress: policy.compress,
+                        stamps,
                     };
                     builder.record(record, number);
                 }
@@ -388,6 +389,7 @@ impl<E: Encoder> Hub<E> {
                         publication: publication.clone(),
                         told_bytes: 0,
                         compress: policy.compress,
+                        stamps,
                     };
                     builder.record(transfer.record(transfer.next(fragment_bytes)), number);
                     large.push((number, transfer));
@@ -400,9 +402,11 @@ impl<E: Encoder> Hub<E> {
                         publication,
                         form,
                         compress: policy.compress,
+                        stamps,
                     };
                     if topic.readers.len() > 1 {
-                        let bytes = made.find_or_make((number, encoding, form, progress), |out| {
+                        let of = (number, encoding, form, progress, stamps);
+                        let bytes = made.find_or_make(of, |out| {
                             self.counters.records_encoded += 1;
                             self.encoder.record(encoding, record, progress, out);
                         });
@@ -466,8 +470,9 @@ impl<E: Encoder> Hub<E> {
             let form = if is_next { Form::Short } else { Form::Full };
             let delta = (telling == Telling::Deltas).then(|| work.delta_of(begun.step)).flatten();
             let options = self.audiences.at(work.audience).key.options;
-            let progress = self.options.at(options).progress_in_order();
-            Some(LargeRest { form, delta, progress, ..rest })
+            let known = self.options.at(options);
+            let (progress, (_, stamps)) = (known.progress_in_order(), known.told_in());
+            Some(LargeRest { form, delta, progress, stamps, ..rest })
         };
         let large = is_large.then(rest).flatten();
         let outgoing = self.sessions.at_mut(member).outgoing.get_or_insert_default();
@@ -493,6 +498,7 @@ impl<E: Encoder> Hub<E> {
             publication: publication.clone(),
             form,
             progress: Progress::Unknown,
+            stamps: Stamps::default(),
             delta: None,
             sent_bytes,
         })

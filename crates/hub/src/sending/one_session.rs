@@ -156,6 +156,7 @@ impl<E: Encoder> Hub<E> {
                     publication: &large.publication,
                     delta,
                     compress,
+                    stamps: large.stamps,
                 },
                 None => Record::Publication {
                     topic: &large.topic,
@@ -163,6 +164,7 @@ impl<E: Encoder> Hub<E> {
                     publication: &large.publication,
                     form: large.form,
                     compress,
+                    stamps: large.stamps,
                 },
             };
             self.encoder.append(&mut message, record, large.progress, scratch);

@@ -1,6 +1,6 @@
 //! Telling large payloads in pieces.
 
-use model::Publication;
+use model::{Publication, Stamps};
 
 use crate::hub::Hub;
 use crate::sending::encoder::{Encoder, Piece, Progress};
@@ -15,6 +15,7 @@ impl<E: Encoder> Hub<E> {
         encoding: crate::sending::encoder::EncodingIndex,
         topic: &Topic,
         publication: &Publication,
+        stamps: Stamps,
     ) -> Option<Transfer> {
         let fragment_bytes = self.settings.limits.fragment_bytes;
         let is_large = publication.payload().len() > fragment_bytes;
@@ -24,6 +25,7 @@ impl<E: Encoder> Hub<E> {
             publication: publication.clone(),
             told_bytes: 0,
             compress: self.policy(topic.policy).compress,
+            stamps,
         })
     }
 

@@ -4,7 +4,7 @@
 //! a message of its own, while batches go on in between. The reader puts them together and hands the
 //! publication on before later ones of its topic.
 
-use model::{Publication, TopicName};
+use model::{Publication, Stamps, TopicName};
 
 use crate::sending::encoder::{Piece, Record};
 
@@ -17,6 +17,8 @@ pub(crate) struct Transfer {
     /// Bytes of the payload that were told.
     pub told_bytes: usize,
     pub compress: bool,
+    /// The stamps that its first piece is told with.
+    pub stamps: Stamps,
 }
 
 /// With so many transfers under way a session falls behind until one ends. (What it is sent in one go may begin
@@ -37,6 +39,7 @@ impl Transfer {
             publication: &self.publication,
             piece,
             compress: self.compress,
+            stamps: self.stamps,
         }
     }
 }

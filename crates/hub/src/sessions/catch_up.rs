@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use model::HashMap;
 use model::planted::{Fault, is_planted};
-use model::{Conflation, Event, Gap, GapReason, Publication, Sequence, SubscribedTopic};
+use model::{Conflation, Event, Gap, GapReason, Publication, Sequence, Stamps, SubscribedTopic};
 use smallvec::SmallVec;
 
 use crate::hub::Hub;
 use crate::sending::batch::{Builder, Mark, Marked, begun_message};
-use crate::sending::encoder::{Encoder, Form, Progress, Record};
+use crate::sending::encoder::{Encoder, EncodingIndex, Form, Progress, Record};
 use crate::sending::transfer::Transfer;
 use crate::sessions::replay::Replay;
 use crate::sessions::replay_queue::{Announce, ReplayTopic};
@@ -69,30 +69,42 @@ impl<E: Encoder> Hub<E> {
     /// Tells a publication by itself, or the first piece of it if it is large.
     pub(crate) fn tell_whole(
         &self,
-        session: &Session,
+        told_in: (EncodingIndex, Stamps),
         topic: &Topic,
         publication: &Publication,
         step: CatchUpStep,
         builder: &mut Builder<'_, E, CatchUpStep>,
     ) {
-        match self.transfer_of(session.encoding, topic, publication) {
+        let (encoding, stamps) = told_in;
+        match self.transfer_of(encoding, topic, publication, stamps) {
             Some(transfer) => {
                 let piece = transfer.next(self.settings.limits.fragment_bytes);
                 builder.record(transfer.record(piece), step);
             }
-            None => builder.record(self.whole(topic, publication), step),
+            None => builder.record(self.whole(topic, publication, stamps), step),
         }
     }
 
     /// A publication told by itself.
-    fn whole<'a>(&'a self, topic: &'a Topic, publication: &'a Publication) -> Record<'a> {
+    fn whole<'a>(
+        &'a self,
+        topic: &'a Topic,
+        publication: &'a Publication,
+        stamps: Stamps,
+    ) -> Record<'a> {
         Record::Publication {
             topic: &topic.name,
             number: topic.number,
             publication,
             form: Form::Full,
             compress: self.policy(topic.policy).compress,
+            stamps,
         }
+    }
+
+    /// The stamps of publications for whoever reads as this audience does.
+    pub(crate) fn stamps_of(&self, reader: Option<AudienceIndex>) -> Stamps {
+        reader.map_or_else(Stamps::default, |reader| self.options_of(reader).stamps)
     }
 
     /// Reads the recent deliveries that the session lacks: those of the highest priority first, and of
@@ -221,7 +233,10 @@ impl<E: Encoder> Hub<E> {
                     Conflation::Lagging | Conflation::Always if is_replaced => {
                         builder.replaced(step);
                     }
-                    _ => self.tell_whole(session, topic, publication, step, builder),
+                    _ => {
+                        let told_in = (session.encoding, self.stamps_of(Some(lag.audience)));
+                        self.tell_whole(told_in, topic, publication, step, builder);
+                    }
                 }
             }
             What::Announcement { .. } if !self.selects_by_pattern(lag.audience, topic) => {}
@@ -477,9 +492,9 @@ impl<E: Encoder> Hub<E> {
         let told = marks.iter().filter(|mark| mark.what == Marked::FirstPiece && mark.start < sent);
         let rests = told.filter_map(|mark| self.large_rest_of_step(index, mark.step));
         rests
-            .map(|LargeRest { topic, number, publication, .. }| {
+            .map(|LargeRest { topic, number, publication, stamps, .. }| {
                 let compress = self.policy_for(&topic).compress;
-                Transfer { topic, number, publication, told_bytes: 0, compress }
+                Transfer { topic, number, publication, told_bytes: 0, compress, stamps }
             })
             .collect()
     }
@@ -491,7 +506,7 @@ impl<E: Encoder> Hub<E> {
                 let topic = self.topics.at(self.deliveries.get(number)?.topic);
                 let reader = self.sessions.at(index).audience_reading(topic);
                 let progress = reader.map_or(Progress::Unknown, |it| self.progress_in_order(it));
-                Some(LargeRest { progress, ..rest })
+                Some(LargeRest { progress, stamps: self.stamps_of(reader), ..rest })
             }
             CatchUpStep::Announced { .. }
             | CatchUpStep::Renewed { .. }
@@ -513,6 +528,7 @@ impl<E: Encoder> Hub<E> {
                 let in_order = replay.in_order.as_deref();
                 Some(LargeRest {
                     progress: self.progress_afresh(reader, topic, in_order),
+                    stamps: self.stamps_of(reader),
                     topic: topic.name.clone(),
                     number: topic.number,
                     publication: publication.clone(),

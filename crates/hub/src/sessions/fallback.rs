@@ -206,7 +206,7 @@ impl<E: Encoder> Hub<E> {
             }
             if known.insert(delivery.topic) {
                 let newest = topic.history.as_deref().and_then(History::newest);
-                bytes += newest.filter(|newest| newest.sequence() == topic.head)?.payload().len();
+                bytes += newest.filter(|newest| newest.sequence() == topic.head)?.kept_bytes();
                 let after = publication.previous();
                 let wanted = ReplayTopic::going_on(delivery.topic, after, topic.epoch);
                 waiting.push((lag.priority, wanted));

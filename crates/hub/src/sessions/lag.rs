@@ -100,7 +100,7 @@ impl<E: Encoder> Hub<E> {
                 described.topic = Some((topic.name.clone(), mode.unwrap_or_default()));
             }
             described.lag_count += 1;
-            described.lag_bytes += publication.payload().len() as u64;
+            described.lag_bytes += publication.kept_bytes() as u64;
         }
         described
     }

@@ -92,7 +92,7 @@ impl<E: Encoder> Hub<E> {
                     count += 1;
                     continue;
                 }
-                bytes += publication.payload().len();
+                bytes += publication.kept_bytes();
             }
             numbers.push(number);
         }

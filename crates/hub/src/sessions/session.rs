@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use model::{HashMap, Publication, TopicName};
+use model::{HashMap, Publication, Stamps, TopicName};
 use smallvec::SmallVec;
 
 use crate::audiences::delta::Delta;
@@ -120,6 +120,8 @@ pub(crate) struct LargeRest {
     pub form: Form,
     /// From where the session could go on after it.
     pub progress: Progress,
+    /// The stamps that it is told with.
+    pub stamps: Stamps,
     /// The difference, if it was told as one.
     pub delta: Option<Arc<Delta>>,
     /// How many bytes of the message went out already.

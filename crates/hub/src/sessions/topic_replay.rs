@@ -243,7 +243,8 @@ impl<E: Encoder> Hub<E> {
         {
             builder.replaced(step);
         } else {
-            self.tell_whole(session, topic, publication, step, builder);
+            let told_in = (session.encoding, self.stamps_of(reader));
+            self.tell_whole(told_in, topic, publication, step, builder);
         }
     }
 

@@ -66,7 +66,7 @@ impl What {
 
     fn payload_bytes(&self) -> usize {
         match self {
-            Self::Publication(publication) => publication.payload().len(),
+            Self::Publication(publication) => publication.kept_bytes(),
             Self::Announcement { .. } | Self::Epoch { .. } | Self::Lost(_) => 0,
         }
     }

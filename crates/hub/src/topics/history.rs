@@ -43,7 +43,7 @@ impl History {
         if self.newest().is_some_and(|newest| !publication.follows(newest.sequence())) {
             self.lose(delivery);
         }
-        self.bytes += publication.payload().len();
+        self.bytes += publication.kept_bytes();
         self.kept.push_back(Kept { delivery, publication });
         self.drop_unwanted(policy, now);
     }
@@ -95,7 +95,7 @@ impl History {
 
     fn drop_oldest(&mut self) {
         if let Some(oldest) = self.kept.pop_front() {
-            self.bytes -= oldest.publication.payload().len();
+            self.bytes -= oldest.publication.kept_bytes();
             self.dropped_through = oldest.delivery;
         }
     }

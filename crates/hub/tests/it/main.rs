@@ -9,6 +9,7 @@ mod ring;
 mod shed;
 #[cfg(debug_assertions)]
 mod slots;
+mod stamps;
 mod streams;
 mod times;
 mod truth;

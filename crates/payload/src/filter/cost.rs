@@ -5,6 +5,7 @@
 
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, operators};
+use model::Headers;
 
 /// How often a filter may go through a payload.
 const PAYLOADS_MAX: usize = 16;
@@ -92,6 +93,7 @@ fn add_up(expression: &IdedExpr, depth: usize, total: &mut Amount) -> Result<Mad
         Expr::Literal(LiteralValue::Bytes(bytes)) => Ok(literal(bytes.inner().len())),
         Expr::Literal(_) => Ok(Made::SCALAR),
         Expr::Ident(name) if name == "data" => Ok(Made::of(Amount::PAYLOAD)),
+        Expr::Ident(name) if name == "headers" => Ok(literal(Headers::BYTES_MAX)),
         Expr::Ident(_) => Ok(literal(NAME_BYTES)),
         Expr::Select(select) => {
             let operand = add_up(&select.operand, depth, total)?;

@@ -11,13 +11,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use cel::{Context, Env, Program, Value};
-use model::{Code, PayloadKind, Publication, Refusal, TopicName};
+use model::{Code, HeaderValue, PayloadKind, Publication, Refusal, TopicName};
 
 pub use self::error::FilterError;
 
 /// A subscription's filter, ready to be asked.
 pub struct Filter {
     program: Program,
+    /// Whether it names `headers`: those that no filter names are not read.
+    asks_headers: bool,
 }
 
 /// Payloads read for filters; several filters ask about the same ones.
@@ -42,6 +44,9 @@ impl PayloadReader {
         let mut context = Context::with_env(Arc::clone(&self.environment));
         context.add_variable_from_value("data", self.value_of(publication));
         context.add_variable_from_value("topic", topic.as_str());
+        if filter.asks_headers {
+            context.add_variable_from_value("headers", headers_of(publication));
+        }
         // A fault of the interpreter must not cost the shard.
         let run = AssertUnwindSafe(|| filter.program.execute(&context));
         matches!(catch_unwind(run), Ok(Ok(Value::Bool(true))))
@@ -70,6 +75,22 @@ impl PayloadReader {
         read.push_back((publication.clone(), value.clone()));
         value
     }
+}
+
+/// The headers of a publication as a map. Numbers are integers where they can be, others are floating-point.
+fn headers_of(publication: &Publication) -> Value {
+    let headers = publication.headers().unwrap_or_default();
+    let value = |value| match value {
+        HeaderValue::Text(text) => Value::from(text.to_owned()),
+        HeaderValue::Boolean(is_true) => Value::Bool(is_true),
+        HeaderValue::Bytes(bytes) => Value::from(bytes.to_vec()),
+        HeaderValue::Number(text) => match text.parse::<i64>() {
+            Ok(whole) => Value::Int(whole),
+            Err(_) => Value::Float(text.parse().unwrap_or(f64::NAN)),
+        },
+    };
+    let entries = headers.iter().map(|(name, it)| (name.to_owned(), value(it)));
+    Value::from(entries.collect::<std::collections::HashMap<String, Value>>())
 }
 
 /// The filter that `text` spells out.
@@ -101,7 +122,10 @@ fn read(text: &str) -> Result<Filter, FilterError> {
     let program = compiled.map_err(|errors| FilterError::of_parser(text, &errors))?;
     match cost::too_much(program.expression()) {
         Some(why) => Err(FilterError::new(why)),
-        None => Ok(Filter { program }),
+        None => {
+            let asks_headers = program.references().has_variable("headers");
+            Ok(Filter { program, asks_headers })
+        }
     }
 }
 
@@ -135,7 +159,7 @@ impl HandlerFilter {
 mod tests {
     use std::time::Duration;
 
-    use model::{Limits, Moment, Payload, Sequence};
+    use model::{HeaderOrigin, Headers, Limits, Moment, Payload, Sequence};
 
     use super::*;
 
@@ -167,6 +191,43 @@ mod tests {
         check_filter("data.absent > 1", price, false);
         check_filter("data.price", price, false);
         check_filter("data == 'no object'", "7", false);
+    }
+
+    #[test]
+    fn filters_decide_on_headers() {
+        let mut headers = Headers::default();
+        for (name, value) in [
+            ("unit", HeaderValue::Text("EUR")),
+            ("n", HeaderValue::Number("7")),
+            ("rate", HeaderValue::Number("1.50")),
+            ("urgent", HeaderValue::Boolean(true)),
+            ("raw", HeaderValue::Bytes(&[1])),
+            ("content-type", HeaderValue::Text("x")),
+        ] {
+            headers.push(name, value, HeaderOrigin::Client).expect("valid");
+        }
+        let now = Moment { elapsed: Duration::ZERO, unix_ms: 0 };
+        let topic = TopicName::parse("a", &Limits::default()).expect("valid");
+        let payload = Payload::with_headers(PayloadKind::Json, &headers, b"{\"n\":7}");
+        let with = Publication::new(payload, Sequence::START.next(), now);
+        let without = publication(PayloadKind::Json, b"{\"n\":7}");
+        let reader = PayloadReader::default();
+        for (text, of_with, of_without) in [
+            ("headers.unit == 'EUR'", true, false),
+            ("headers['content-type'] == 'x'", true, false),
+            ("headers.n == data.n", true, false),
+            ("headers.rate > 1.2 && headers.rate < 1.6", true, false),
+            ("headers.urgent", true, false),
+            ("headers.raw == b'\\x01'", true, false),
+            ("has(headers.unit)", true, false),
+            ("!has(headers.unit)", false, true),
+            ("headers.unit == 7", false, false),
+            ("data.n == 7", true, true),
+        ] {
+            let filter = compile(text).unwrap_or_else(|refusal| panic!("{text}: {refusal}"));
+            let accepts = |publication| reader.accepts(&filter, &topic, publication);
+            assert_eq!((accepts(&with), accepts(&without)), (of_with, of_without), "{text}");
+        }
     }
 
     #[test]
@@ -202,6 +263,7 @@ mod tests {
 
     const PIECES: &[&str] = &[
         "data",
+        "headers",
         "topic",
         ".a",
         "[0]",

@@ -9,6 +9,7 @@ use super::chunks::ChunkLine;
 pub use super::chunks::{BodyEvent, MessageFraming, MessageReader};
 pub use super::date::HttpDate;
 pub use super::host::Host;
+pub use super::item::{HEADER_FIELD, item_of, push_item};
 
 /// The head of a request: method, target and fields.
 #[derive(Clone, Debug, PartialEq, Eq)]

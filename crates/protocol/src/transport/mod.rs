@@ -4,4 +4,5 @@ mod chunks;
 mod date;
 mod host;
 pub mod http;
+mod item;
 pub mod websocket;

@@ -137,7 +137,14 @@ mod tests {
         let publication = &Publication::new(payload, Sequence::START.next(), now);
         let (number, form, compress) = (0, Form::Full, false);
         let mut message = Vec::new();
-        let record = Record::Publication { topic: &topic, number, publication, form, compress };
+        let record = Record::Publication {
+            topic: &topic,
+            number,
+            publication,
+            form,
+            compress,
+            stamps: model::Stamps::default(),
+        };
         records.append(record, &mut message);
         assert_eq!(message.len(), Name::bytes(1));
         Name::all(&message).next().expect("one")

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use model::Features;
 use serde_json::{Value, json};
 
 use crate::node::{Node, Peer};
@@ -65,6 +66,11 @@ fn node(name: &str, diagnostics: &str) -> (Node, Folder) {
 
 /// Belongs to binary sessions alone, which `headers.rs` looks at.
 const BINARY_ONLY: &str = "extended";
+
+/// What a server has unless its configuration says otherwise.
+fn served() -> Features {
+    Features::UNNAMED.with(Features::EXTENDED)
+}
 
 /// The names of features that show in JSON.
 fn shown_in_json() -> impl Iterator<Item = &'static str> {
@@ -167,7 +173,7 @@ fn numbers_of(wanted: &str) -> Vec<u64> {
 fn a_session_is_sent_nothing_of_a_feature_that_its_hello_does_not_name() {
     let (node, _folder) = node("hello", "");
     let all: Vec<&str> = features().iter().map(|(name, _)| *name).collect();
-    assert!(model::Features::UNNAMED.names().eq(all.iter().copied()), "each has a row");
+    assert!(served().names().eq(all.iter().copied()), "each has a row");
     let heard = tour(&node, &hello_without("nothing"));
     for feature in shown_in_json() {
         assert!(heard.has(feature), "`{feature}` was named: {:?} {:?}", heard.types, heard.codes);
@@ -183,8 +189,7 @@ fn a_session_is_sent_nothing_of_a_feature_that_its_hello_does_not_name() {
 #[test]
 fn a_server_with_fewer_features_names_and_does_only_those() {
     for lacking in shown_in_json() {
-        let named: Vec<&str> =
-            model::Features::UNNAMED.names().filter(|name| *name != lacking).collect();
+        let named: Vec<&str> = served().names().filter(|name| *name != lacking).collect();
         let (node, _folder) = node(lacking, &format!("features = {named:?}"));
         let welcome = node.socket().ask(&json!({"type": "hello"}));
         assert_eq!(welcome["features"], json!(named));

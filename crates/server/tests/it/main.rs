@@ -7,6 +7,7 @@ mod durable;
 mod event_ids;
 mod features;
 mod flow;
+mod headers;
 mod http;
 mod http_sessions;
 mod listeners;

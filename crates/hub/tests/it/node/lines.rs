@@ -1,6 +1,6 @@
 //! Messages of lines of text, in the place of a protocol.
 
-use model::{DeltaKind, Epoch, Event, Publication, Selector, SubscribedTopic, TopicName};
+use model::{DeltaKind, Epoch, Event, Publication, Selector, Stamps, SubscribedTopic, TopicName};
 use tidegate_hub::{Encoder, EncodingIndex, Form, Payloads, Progress, Record};
 
 pub const SINGLE: EncodingIndex = EncodingIndex(0);
@@ -78,20 +78,22 @@ impl Encoder for LineEncoder {
         out: &mut Vec<u8>,
     ) {
         let line = match record {
-            Record::Publication { topic, publication, form, .. } => {
+            Record::Publication { topic, publication, form, stamps, .. } => {
                 let form = if form == Form::Short { "short" } else { "full" };
                 let text = String::from_utf8_lossy(publication.payload()).into_owned();
-                format!("publication {topic} {} {form} {text}\n", publication.sequence())
+                let sequence = publication.sequence();
+                format!("publication {topic} {sequence} {form} {text}{}\n", stamp_of(stamps))
             }
             Record::Delta { topic, publication, delta, .. } => {
                 let (base, text) = (delta.base, String::from_utf8_lossy(&delta.bytes));
                 format!("delta {topic} {} {base} {text}\n", publication.sequence())
             }
-            Record::Fragment { topic, publication, piece, .. } => {
+            Record::Fragment { topic, publication, piece, stamps, .. } => {
                 let payload = publication.payload();
                 let text = String::from_utf8_lossy(&payload[piece.start..piece.end]).into_owned();
                 let (sequence, total) = (publication.sequence(), payload.len());
-                format!("fragment {topic} {sequence} {} {total} {text}\n", piece.start)
+                let stamp = if piece.start == 0 { stamp_of(stamps) } else { String::new() };
+                format!("fragment {topic} {sequence} {} {total} {text}{stamp}\n", piece.start)
             }
             Record::Topic(topic) => start_line(topic),
             Record::Event(Event::Subscribed(subscribed)) => {
@@ -150,4 +152,11 @@ pub(super) fn epoch_line(topic: &TopicName, epoch: &Epoch) -> String {
 pub(super) fn start_line(topic: &SubscribedTopic) -> String {
     let epoch = epoch_line(&topic.topic, &topic.epoch);
     format!("{epoch}start {} {}\n", topic.topic, topic.start)
+}
+
+/// What a reader is told beside a text; nothing unless it asked.
+fn stamp_of(stamps: Stamps) -> String {
+    let word =
+        |is_asked: bool, word: &str| if is_asked { format!(" {word}") } else { String::new() };
+    word(stamps.time, "+time") + &word(stamps.principal, "+principal")
 }

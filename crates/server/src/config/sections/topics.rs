@@ -178,6 +178,12 @@ fn keys_of_delivery() -> Vec<Key<Rule>> {
             Number(1, 1 << 30, |it, bytes| it.policy.payload_bytes_max = Some(bytes as usize)),
             "Bytes in one payload; the limit of the same name unless set.",
         ),
+        field(
+            "record_principal",
+            is("false"),
+            Bool(|it, yes| it.policy.record_principal = yes),
+            "Whether the name of who published is kept with each publication, for readers that ask for it, and in histories.",
+        ),
     ]
 }
 
