@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    AckLevel, Conflation, DeltaKind, Limits, PolicyRule, Selector, Start, SubscribeOptions,
-    TopicPolicy,
+    AckLevel, Conflation, DeltaKind, Limits, PolicyRule, Selector, Sequence, Start,
+    SubscribeOptions, TopicPolicy,
 };
 use tidegate_hub::home_shard;
 
@@ -450,7 +450,7 @@ fn what_is_too_old_is_told_to_nobody_even_if_nothing_more_is_published() {
         node.pass(Duration::from_secs(3));
         turns(&mut node);
         let topic = node.topic(&name);
-        let start = model::Sequence::START;
+        let start = Sequence::START;
         assert!(node.hubs.iter().all(|hub| hub.history(&topic, start).next().is_none()));
     }
 }
@@ -589,4 +589,31 @@ fn a_position_that_another_shard_told_already_counts_in_the_next_epoch() {
     let lines = told(&node, reader, &name);
     assert_eq!(sequences(&lines), [6, 7], "{lines:#?}");
     assert!(lines.contains(&format!("gap {name} 5 epoch")), "{lines:#?}");
+}
+
+#[test]
+fn what_was_before_and_nobody_knows_is_told_as_a_gap_once() {
+    let mut node = node(1, Limits::default(), TopicPolicy::default());
+    publish_named(&mut node, "a", 3);
+    let reader = node.open(0, SINGLE, 1 << 20);
+    node.subscribe(reader, &["a"], Start::Now);
+    node.settle();
+    // The connector of a broker comes anew: it does not know what was published before.
+    (0..2).for_each(|_| node.publish_unheard("a", "lost"));
+    node.publish_unknown("a", "later");
+    let late = [0, 3, 4].map(|at| {
+        let late = node.open(0, SINGLE, 1 << 20);
+        node.subscribe_from(late, &["a"], Start::Now, vec![("a", at)], SubscribeOptions::default());
+        late
+    });
+    node.settle();
+    let end = ["gap a 5 lagged", "publication a 6 full later"];
+    let short = ["gap a 5 lagged", "publication a 6 short later"];
+    let told_first = told(&node, reader, "a");
+    assert!(told_first.ends_with(&short.map(str::to_owned)), "{told_first:?}");
+    for reader in late {
+        let told = told(&node, reader, "a");
+        assert_eq!(told[told.len() - 1], end[1], "{told:?}");
+        assert_eq!(told[told.len() - 2], "gap a 5 history", "{told:?}");
+    }
 }

@@ -8,6 +8,7 @@ mod event_ids;
 mod features;
 mod flow;
 mod headers;
+mod holes;
 mod http;
 mod http_sessions;
 mod listeners;

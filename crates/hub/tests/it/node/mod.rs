@@ -316,17 +316,43 @@ impl Node {
     pub fn publish_late(&mut self, name: &str, text: &str, late_ms: u64) {
         let topic = self.topic(name);
         let (previous, sequence) = self.next_place(&topic);
+        self.publish_at(&topic, previous, sequence, text, late_ms);
+    }
+
+    /// Gives a publication its place, and no hub hears of it.
+    pub fn publish_unheard(&mut self, name: &str, text: &str) {
+        let topic = self.topic(name);
+        let (_, sequence) = self.next_place(&topic);
+        self.texts.entry(name.to_owned()).or_default().insert(sequence.get(), text.to_owned());
+    }
+
+    /// Publishes what nobody knows of what was before it.
+    pub fn publish_unknown(&mut self, name: &str, text: &str) {
+        let topic = self.topic(name);
+        let (_, sequence) = self.next_place(&topic);
+        self.publish_at(&topic, Sequence::START, sequence, text, 0);
+    }
+
+    fn publish_at(
+        &mut self,
+        topic: &TopicName,
+        previous: Sequence,
+        sequence: Sequence,
+        text: &str,
+        late_ms: u64,
+    ) {
         let position = Position { epoch: self.epoch.clone(), sequence };
         let payload = Payload::new(PayloadKind::Text, text.as_bytes());
         let now = Moment { unix_ms: self.now.unix_ms - late_ms, ..self.now };
         let publication = Publication::after(previous, payload, sequence, now);
         self.published.push((topic.clone(), sequence, text.to_owned()));
-        self.texts.entry(name.to_owned()).or_default().insert(sequence.get(), text.to_owned());
-        self.keep_on_disk(&topic, &publication);
-        let home = home_shard(&topic, self.hubs.len() as u16);
+        let texts = self.texts.entry(topic.as_str().to_owned()).or_default();
+        texts.insert(sequence.get(), text.to_owned());
+        self.keep_on_disk(topic, &publication);
+        let home = home_shard(topic, self.hubs.len() as u16);
         self.has_unsent[usize::from(home.0)] = true;
         let hub = &mut self.hubs[usize::from(home.0)];
-        hub.handle_kept(&topic, &position, publication, self.now);
+        hub.handle_kept(topic, &position, publication, self.now);
     }
 
     /// The sequence before the next publication of a topic, and its own.
