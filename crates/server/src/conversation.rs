@@ -1,23 +1,16 @@
 //! What sessions say in the native dialect, and what the hub is asked for it.
 
-use access::check_command;
 use engine::Io;
 use hub::{ConnectionId, SessionIndex};
-use model::{
-    Code, Command, CommandId, DeltaKind, Event, Features, Hello, Refusal, SubscribeOptions,
-};
-use protocol::native::binary::{Decoded, IsBinary};
-use protocol::native::{self, Framing, MessageBuilder, Undecoded, json};
+use model::{Code, CommandId, Event, Features, Hello, Refusal, SubscribeOptions};
+use protocol::native::binary::IsBinary;
+use protocol::native::{self, Framing, MessageBuilder, json};
 use protocol::websocket::Heard;
 
-use crate::budget::ANSWER_BYTES;
-use crate::desks::Change;
-use crate::dialects::Native;
 use crate::edge::Commands;
 use crate::edge::Transport;
 use crate::encoder::Manner;
 use crate::shard::Shard;
-use crate::turn::STEPS_OF_A_COMMAND;
 
 /// The server's version, told in `welcome`.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -42,100 +35,7 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn native(&mut self, link: ConnectionId) -> Option<&mut Native> {
-        self.connection(link)?.conversation.native_mut()
-    }
-
-    pub(crate) fn handle_command(&mut self, link: ConnectionId, command: Decoded) {
-        let Some(native) = self.native(link) else { return };
-        let (session, principal) = (native.session, native.principal.clone());
-        let is_first = native.speech.handle_command();
-        let (speech, offered) = (native.speech, self.config.features);
-        self.counters.commands += 1;
-        self.note_work(STEPS_OF_A_COMMAND);
-        let (id, result) = match command {
-            Err(Undecoded { id, refusal }) => (id, Err(refusal)),
-            Ok((id, command, is_binary)) => (
-                id,
-                check_command(&principal, &command, |draft| self.devices.count_event(link, draft))
-                    .and_then(|()| speech.check(&command, offered))
-                    .and_then(|()| self.check_memory_for(&command))
-                    .and_then(|()| self.check_mail_for(&command))
-                    .and_then(|()| match command {
-                        Command::Hello(hello) => {
-                            let greeted = self.handle_hello(link, id, hello, is_first);
-                            if is_first
-                                && greeted.is_err()
-                                && let Some(native) = self.native(link)
-                            {
-                                // It may greet once more, with another token.
-                                native.speech.handle_greeting_refused();
-                            }
-                            greeted
-                        }
-                        Command::Subscribe(mut wanted) => {
-                            if !speech.agreed(offered).has(Features::DELTAS) {
-                                wanted.options.delta = DeltaKind::None;
-                            }
-                            check_filter(&wanted.options).and_then(|()| {
-                                let bytes = self.answer_bytes_of(&wanted);
-                                let change = Change::Subscribe(wanted);
-                                let changed = self.change_subscriptions(link, id, change);
-                                self.reserve_subscription(link, session, bytes);
-                                changed
-                            })
-                        }
-                        Command::Acknowledge(acknowledged) => {
-                            self.reserve(link, ANSWER_BYTES);
-                            self.acknowledge(link, &principal, id, acknowledged)
-                                .inspect_err(|_| self.release(link, ANSWER_BYTES))
-                        }
-                        Command::Unsubscribe(unwanted) => {
-                            let change = Change::Unsubscribe(unwanted);
-                            let changed = self.change_subscriptions(link, id, change);
-                            // What is left may have to go through all topics again: nothing comes after that until it did.
-                            let bytes_max = self.config.limits.answers_bytes_max;
-                            self.reserve_subscription(link, session, bytes_max);
-                            changed
-                        }
-                        Command::Publish(publish) => {
-                            self.publish_for(link, id, is_binary, publish.draft);
-                            Ok(())
-                        }
-                        Command::History(query) => {
-                            self.ask_history(link, id, query);
-                            Ok(())
-                        }
-                        Command::Handle(handle) => {
-                            self.handle_requests(link, &principal, id, handle)
-                        }
-                        Command::Unhandle(unhandle) => self.unhandle_requests(link, id, unhandle),
-                        Command::Request(request) => self.ask(link, &principal, id, request),
-                        Command::Respond(respond) => match (self.respond(link, respond), id) {
-                            (Err(refusal), Some(_)) => Err(refusal),
-                            // Who did not ask does not hear it.
-                            (Err(_), None) | (Ok(()), _) => Ok(()),
-                        },
-                        Command::Attach(attach) => self.attach_to_session(link, id, attach),
-                        Command::Detach(detach) => self.detach_from_session(link, id, detach),
-                        Command::Close => {
-                            self.end_session(link);
-                            Ok(())
-                        }
-                        Command::Ping => {
-                            self.hub.tell(session, &Event::Pong { id });
-                            Ok(())
-                        }
-                    }),
-            ),
-        };
-        if let Err(refusal) = result {
-            self.note_refusal(link, &refusal);
-            self.hub.tell(session, &Event::Refused { id, refusal });
-        }
-    }
-
-    fn handle_hello(
+    pub(crate) fn handle_hello(
         &mut self,
         link: ConnectionId,
         id: Option<CommandId>,
@@ -234,7 +134,7 @@ impl<I: Io> Shard<I> {
     }
 
     /// Ends a session whose client wants no more.
-    fn end_session(&mut self, link: ConnectionId) {
+    pub(crate) fn end_session(&mut self, link: ConnectionId) {
         let Some(session) = self.open_session_of(link) else { return };
         let last_words = self.last_words(link, 1000, "");
         self.hub.end_reading(session);

@@ -16,6 +16,7 @@ use protocol::native::Batch;
 use crate::desks::HistoryReply;
 use crate::device_mail::{DeviceMail, Gather};
 use crate::key::SessionPlace;
+use crate::parking::Place;
 use crate::port::session::PortMail;
 use crate::reply::Asker;
 use crate::rules::Settings;
@@ -79,15 +80,15 @@ pub enum ShardMail {
     ReadPositions {
         /// Which shard.
         from: ShardIndex,
-        /// The shard's number for the question.
-        slot: usize,
+        /// Where the subscribe waits there.
+        place: Place,
         /// The topic that holds the name's positions.
         topic: TopicName,
     },
     /// The answer to `ReadPositions`.
     Positions {
-        /// The number of the question.
-        slot: usize,
+        /// Where the subscribe waits.
+        place: Place,
         /// What the name came to.
         positions: Vec<(TopicName, Position)>,
     },

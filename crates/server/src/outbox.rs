@@ -2,7 +2,7 @@
 
 use engine::Io;
 use hub::{HubMail, ShardIndex};
-use model::{Command, Refusal};
+use model::Refusal;
 
 use crate::mail::ShardMail;
 use crate::shard::Shard;
@@ -19,28 +19,6 @@ impl<I: Io> Shard<I> {
     /// `mail_waiting_max` wait for one of them.
     pub(crate) fn check_mail(&self, what: &str) -> Result<(), Refusal> {
         self.peers.check_room(what, self.config.limits.mail_waiting_max)
-    }
-
-    /// The same for what a command may need of other shards. What ends something is carried out in any case.
-    pub(crate) fn check_mail_for(&self, command: &Command) -> Result<(), Refusal> {
-        let what = match command {
-            Command::Subscribe(_) => "subscribe",
-            Command::History(_) => "read the history",
-            Command::Acknowledge(_) => "acknowledge",
-            Command::Handle(_) => "handle requests",
-            Command::Request(_) => "ask",
-            Command::Attach(_) => "attach the device",
-            // A publication for which a mailbox has no room is refused by itself.
-            Command::Publish(_)
-            | Command::Hello(_)
-            | Command::Unsubscribe(_)
-            | Command::Unhandle(_)
-            | Command::Respond(_)
-            | Command::Detach(_)
-            | Command::Close
-            | Command::Ping => return Ok(()),
-        };
-        self.check_mail(what)
     }
 
     /// Sends what waits, and what the hub has for other shards.

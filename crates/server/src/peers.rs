@@ -124,16 +124,17 @@ mod tests {
     use engine::{Waker, mailbox};
 
     use super::*;
+    use crate::parking::Place;
 
     const OTHER: ShardIndex = ShardIndex(1);
 
-    fn mail(number: usize) -> ShardMail {
-        ShardMail::Positions { slot: number, positions: Vec::new() }
+    fn mail(number: u64) -> ShardMail {
+        ShardMail::Positions { place: Place::of_bits(number), positions: Vec::new() }
     }
 
-    fn number_of(mail: ShardMail) -> usize {
-        let ShardMail::Positions { slot, .. } = mail else { panic!("{mail:?}") };
-        slot
+    fn number_of(mail: ShardMail) -> u64 {
+        let ShardMail::Positions { place, .. } = mail else { panic!("{mail:?}") };
+        place.to_bits()
     }
 
     #[test]

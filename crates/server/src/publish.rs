@@ -13,6 +13,7 @@ use crate::desks::{HistoryReply, Parked, PublishDesk};
 use crate::mail::{Appended, ShardMail};
 use crate::reply::{ReplyTo, SessionReply};
 use crate::shard::Shard;
+use crate::turn::STEPS_OF_A_LOOK;
 
 impl<I: Io> Shard<I> {
     /// Publishes what a session has to say.
@@ -140,15 +141,28 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    /// Tells those who waited for as long as anybody may that nothing is known.
+    /// Whether there is something to look at for [`Self::give_up_parked`].
+    pub(crate) fn has_parked_due(&self) -> bool {
+        let now = self.now.elapsed;
+        self.publishing.is_due(now) || self.reading.is_due(now) || self.subscribers.is_due(now)
+    }
+
+    /// Tells those who waited for as long as anybody may that nothing is known, as far as a turn goes.
     pub(crate) fn give_up_parked(&mut self) {
-        for (parked, refusal) in self.publishing.poll_timed_out(self.now.elapsed) {
+        if !self.has_parked_due() {
+            return;
+        }
+        let (now, mut left) = (self.now.elapsed, STEPS_OF_A_LOOK);
+        let publications = self.publishing.poll_timed_out(now, &mut left);
+        let histories = self.reading.poll_timed_out(now, &mut left);
+        for (parked, refusal) in publications {
             self.answer_parked(parked, Err(refusal));
         }
-        for (reply, refusal) in self.reading.poll_timed_out(self.now.elapsed) {
+        for (reply, refusal) in histories {
             self.answer_history(reply, Err(refusal));
         }
-        self.give_up_subscribes();
+        self.give_up_subscribes(&mut left);
+        self.note_work(STEPS_OF_A_LOOK - left);
     }
 
     fn answer_parked(&mut self, parked: Parked, result: Result<Appended, Refusal>) {

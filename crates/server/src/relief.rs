@@ -2,7 +2,7 @@
 
 use engine::Io;
 use hub::{ConnectionId, SessionIndex};
-use model::{Command, Refusal, Selector};
+use model::Refusal;
 use protocol::websocket::Inbound;
 
 use crate::dialects::Conversation;
@@ -37,30 +37,12 @@ impl<I: Io> Shard<I> {
         self.memory.check(SESSION_BYTES, "open a session")
     }
 
-    /// Whether memory is left for what a command would have the server keep; what it says itself is in memory already.
-    pub(crate) fn check_memory_for(&mut self, command: &Command) -> Result<(), Refusal> {
-        /// What is kept beside a name for each topic read, selector handled, request or device: here, and as
-        /// much on another shard.
-        const ENTRY_BYTES: usize = 2 << 10;
-        if !self.memory.is_bounded() {
-            return Ok(());
+    /// Whether memory is left for so many bytes that a command would have the server keep, here or on other shards.
+    pub(crate) fn check_kept(&mut self, bytes: usize, what: &str) -> Result<(), Refusal> {
+        if bytes > 0 && self.memory.is_bounded() {
+            let elsewhere = self.memory.reserve(bytes, what)?;
+            self.relief.elsewhere.keep(elsewhere);
         }
-        let of_selectors = |selectors: &[Selector]| {
-            let names: usize = selectors.iter().map(|selector| selector.as_str().len()).sum();
-            selectors.len() * ENTRY_BYTES + 4 * names
-        };
-        let (bytes, what) = match command {
-            Command::Subscribe(wanted) => (of_selectors(&wanted.selectors), "subscribe"),
-            Command::Handle(handle) => (of_selectors(&handle.selectors), "handle requests"),
-            Command::Request(_) => (ENTRY_BYTES, "ask"),
-            Command::Attach(_) => (ENTRY_BYTES, "attach the device"),
-            Command::Acknowledge(acknowledged) => {
-                (acknowledged.positions.len() * ENTRY_BYTES, "acknowledge")
-            }
-            _ => return Ok(()),
-        };
-        let elsewhere = self.memory.reserve(bytes, what)?;
-        self.relief.elsewhere.keep(elsewhere);
         Ok(())
     }
 

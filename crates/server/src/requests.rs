@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::Io;
-use hub::{Accepts, ConnectionId, Outcome, RequestOutput};
+use hub::{Accepts, ConnectionId, Outcome, RequestMail, RequestOutput, ShardIndex};
 use model::{
     Asked, Code, CommandId, Event, Handle, PING_TOPIC, Payload, PayloadKind, Principal, Recipients,
     Refusal, Request, Respond, Response, Selector, TopicName, Unanswered, Unhandle, Wish,
@@ -182,6 +182,11 @@ impl<I: Io> Shard<I> {
         let request = Request { topic, payload, timeout, to, key };
         principal.check(Wish::Ask(&request.topic))?;
         self.ask_for(ReplyTo::Http(asker), String::new(), &principal, request)
+    }
+
+    /// Hears another shard of requests.
+    pub(crate) fn handle_request_mail(&mut self, from: ShardIndex, mail: RequestMail) {
+        self.asking.under_way.handle_mail(from, mail, self.now.elapsed);
     }
 
     /// Does what requests under way want done.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use access::{Access, Secret};
 use admin::{Exchange, ShardCounters, Times};
-use backbone::{BackboneEvent, DiskBackbone, LatestTime, MemoryBackbone, StoredTopic, Ticket};
+use backbone::{DiskBackbone, LatestTime, MemoryBackbone, StoredTopic};
 use engine::{Io, MailReceiver, MailSender, Reading};
-use hub::{ConnectionId, Hub, HubOptions, PolicyIndex, ShardConnection, ShardIndex};
+use hub::{ConnectionId, Hub, HubOptions, ShardConnection, ShardIndex};
 use model::{BackboneIndex, Code, Epoch, Limits, Moment, Position, Refusal, TopicPolicy};
 use tokio::sync::mpsc;
 
@@ -20,7 +20,7 @@ use crate::mail::ShardMail;
 use crate::memory::{Memory, Relief};
 use crate::peers::Peers;
 use crate::store::DiskParts;
-use crate::turn::{Next, STEPS_OF_MAIL, Turn, steps_of_bytes};
+use crate::turn::{Next, Turn, steps_of_bytes};
 
 /// A shard, over real sockets or simulated ones.
 pub struct Shard<I> {
@@ -233,10 +233,11 @@ impl<I: Io> Shard<I> {
         self.take_mail();
         self.hear_locals();
         self.turn.take_leavings();
-        self.run_backbone();
+        self.run_backbones();
         self.run_requests();
         self.hub.renew_some();
         self.sweep_if_due();
+        self.give_up_parked();
         self.heed_positions();
         self.send_mail();
         let has_more = self.flush();
@@ -264,7 +265,10 @@ impl<I: Io> Shard<I> {
     fn next(&self, has_more: bool) -> Next {
         let due = [self.hub.due_at(), self.asking.under_way.due_at(), self.edge.closing.due_at()];
         Next {
-            has_work: has_more || self.edge.inputs.turns() > 0 || self.edge.closing.is_touched(),
+            has_work: has_more
+                || self.edge.inputs.turns() > 0
+                || self.edge.closing.is_touched()
+                || self.has_parked_due(),
             must_retry: self.peers.has_waiting()
                 || self.hub.is_shedding()
                 || self.hub.is_renewing()
@@ -291,120 +295,13 @@ impl<I: Io> Shard<I> {
         ShardConnection { shard: self.index, id }
     }
 
-    fn run_backbone(&mut self) {
-        loop {
-            while let Some(topic) = self.hub.poll_ask() {
-                self.backbones.of(self.hub.policy_for(&topic)).follow(&topic);
-            }
-            let Some(event) = self.backbones.poll_event() else { return };
-            self.handle_backbone(event);
-        }
-    }
-
-    fn handle_backbone(&mut self, event: BackboneEvent) {
-        match event {
-            BackboneEvent::Kept { ticket, topic, position, publication } => {
-                self.counters.publications += 1;
-                let policy = self.hub.handle_kept(&topic, &position, publication, self.now);
-                if let Some(ticket) = ticket {
-                    self.tell_appended(ticket, topic, position, policy);
-                }
-            }
-            BackboneEvent::Repeated { ticket, topic, position } => {
-                let policy = self.hub.policy_index(&topic);
-                self.tell_appended(ticket, topic, position, policy);
-            }
-            BackboneEvent::NotKept { ticket, refusal } => self.route_appended(ticket, Err(refusal)),
-            BackboneEvent::Unknown { ticket, refusal } => self.route_appended(ticket, Err(refusal)),
-            BackboneEvent::State { topic, head, .. } => self.hub.handle_head(&topic, &head),
-            BackboneEvent::Read { ticket, publications, .. } => {
-                self.handle_read(ticket, publications);
-            }
-            BackboneEvent::NewLife { ended, epoch, .. } => self.handle_epoch(&ended, epoch),
-            // Only of logs that others write, too.
-            BackboneEvent::Through { .. }
-            | BackboneEvent::Cut { .. }
-            | BackboneEvent::Joined { .. } => {}
-        }
-    }
-
-    /// Hands a draft to the backbone of this shard that its policy names.
-    pub(crate) fn append(&mut self, ticket: Ticket, draft: model::Draft, policy: PolicyIndex) {
-        if !self.hub.has_room_for_topic(&draft.topic) {
-            let text = format!(
-                "cannot publish to `{}`: the shard holds topics_per_shard_max topics already; \
-                 use fewer topics, or raise the limit in the configuration",
-                draft.topic
-            );
-            self.route_appended(ticket, Err(Refusal::new(Code::TooManyTopics, text)));
-            return;
-        }
-        self.backbones.append(self.hub.policy(policy), ticket, draft, self.now);
-    }
-
-    fn take_mail(&mut self) {
-        for _ in 0..self.config.limits.mailbox_len_max {
-            if self.has_worked_enough() {
-                return;
-            }
-            let Some(mail) = self.peers.receive() else { return };
-            self.note_work(STEPS_OF_MAIL);
-            match mail {
-                ShardMail::Hub { from, mail } => self.hub.handle_mail(from, mail, self.now),
-                ShardMail::Append { ticket, draft } => {
-                    let policy = self.hub.policy_index(&draft.topic);
-                    self.append(ticket, draft, policy);
-                }
-                ShardMail::Appended { ticket, result } => self.handle_appended(ticket, result),
-                ShardMail::Backbone { backbone, mail } => {
-                    self.backbones.handle_mail(backbone, mail)
-                }
-                ShardMail::FetchPage { from, page, topic, after, count } => {
-                    self.fetch_page(from, page, &topic, after, count);
-                }
-                ShardMail::Page { page, publications } => self.handle_page(page, publications),
-                ShardMail::ReadPositions { from, slot, topic } => {
-                    let positions = self.positions_of_name(&topic);
-                    self.mail_to(from, ShardMail::Positions { slot, positions });
-                }
-                ShardMail::Positions { slot, positions } => self.handle_positions(slot, positions),
-                ShardMail::CheckPositions(unchecked) => self.check_positions(*unchecked),
-                ShardMail::Remember { ticket, topic, positions } => {
-                    self.remember(ticket, topic, positions);
-                }
-                ShardMail::ReadHistory(wanted) => {
-                    let (query, asker) = *wanted;
-                    self.read_history(query, asker);
-                }
-                ShardMail::History(answer) => {
-                    let (asker, page) = *answer;
-                    self.answer_history(asker, page);
-                }
-                ShardMail::Question(question) => self.handle_question(*question),
-                ShardMail::Response(response) => self.handle_response(response),
-                ShardMail::Requests { from, mail } => {
-                    self.asking.under_way.handle_mail(from, mail, self.now.elapsed);
-                }
-                ShardMail::Device(mail) => self.handle_device_mail(mail),
-                ShardMail::Gather(gather) => self.gather(*gather),
-                ShardMail::SessionRequest(request) => self.handle_own_session_request(*request),
-                ShardMail::Port(mail) => self.handle_port(mail),
-                ShardMail::Settings(settings) => self.take_over(&settings),
-                ShardMail::UnknownHost(name) => self.note_unknown_host(name),
-                ShardMail::ForeignOrigin(origin) => self.note_foreign_origin(origin),
-                ShardMail::Stop => self.stop(),
-            }
-        }
-    }
-
     fn sweep_if_due(&mut self) {
         if let Some(now) = self.turn.poll_second(self.now) {
             self.sweep(now);
-            self.give_up_parked();
         }
     }
 
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.turn.stop();
         let text = "the server is stopping; come back, or go to another node";
         let refusal = Refusal::new(Code::GoingAway, text);

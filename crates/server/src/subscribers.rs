@@ -20,6 +20,7 @@ use protocol::native::json;
 use crate::budget::ANSWER_BYTES;
 use crate::desks::{Change, Names, Parked, Positions};
 use crate::mail::{ShardMail, UncheckedPositions};
+use crate::parking::Place;
 use crate::shard::Shard;
 
 /// The topic that holds what `name` of `principal` came to.
@@ -149,20 +150,26 @@ impl<I: Io> Shard<I> {
             return self.subscribe_from(link, id, wanted, positions);
         }
         let reply = self.session_reply(link, id, 0);
-        let slot = self.subscribers.park(
+        let place = self.subscribers.park(
             reply,
             wanted,
             self.config.limits.subscribes_waiting_max,
             self.now.elapsed,
         )?;
         let from = self.index;
-        self.mail_to(home, ShardMail::ReadPositions { from, slot, topic });
+        self.mail_to(home, ShardMail::ReadPositions { from, place, topic });
         Ok(())
     }
 
     /// What a name that is at home here came to.
-    pub(crate) fn positions_of_name(&self, topic: &TopicName) -> Vec<(TopicName, Position)> {
+    fn positions_of_name(&self, topic: &TopicName) -> Vec<(TopicName, Position)> {
         self.remembered(topic).into_iter().collect()
+    }
+
+    /// Tells another shard what a name that is at home here came to.
+    pub(crate) fn tell_positions(&mut self, to: ShardIndex, place: Place, topic: &TopicName) {
+        let positions = self.positions_of_name(topic);
+        self.mail_to(to, ShardMail::Positions { place, positions });
     }
 
     fn remembered(&self, topic: &TopicName) -> Positions {
@@ -175,8 +182,8 @@ impl<I: Io> Shard<I> {
     }
 
     /// Hears what the name of a waiting subscribe came to.
-    pub(crate) fn handle_positions(&mut self, slot: usize, positions: Vec<(TopicName, Position)>) {
-        let Some((reply, wanted)) = self.subscribers.handle_positions(slot) else { return };
+    pub(crate) fn handle_positions(&mut self, place: Place, positions: Vec<(TopicName, Position)>) {
+        let Some((reply, wanted)) = self.subscribers.handle_positions(place) else { return };
         let (link, id) = (reply.connection.id, reply.id);
         if self.open_connection(link).is_none() {
             return;
@@ -188,8 +195,8 @@ impl<I: Io> Shard<I> {
     }
 
     /// Gives up the subscribes that waited for as long as anybody may.
-    pub(crate) fn give_up_subscribes(&mut self) {
-        for (reply, refusal) in self.subscribers.poll_timed_out(self.now.elapsed) {
+    pub(crate) fn give_up_subscribes(&mut self, steps: &mut u64) {
+        for (reply, refusal) in self.subscribers.poll_timed_out(self.now.elapsed, steps) {
             self.refuse_command(reply.connection.id, reply.id, refusal);
             self.carry_out_behind(reply.connection.id);
         }

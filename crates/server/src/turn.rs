@@ -16,6 +16,8 @@ pub(crate) const STEPS_OF_A_COMMAND: u64 = 8;
 pub(crate) const STEPS_OF_MAIL: u64 = 8;
 /// The same for an HTTP request.
 pub(crate) const STEPS_OF_A_REQUEST: u64 = 32;
+/// Steps that a turn takes to look for commands that waited for too long, in any case: a tenth of its own.
+pub(crate) const STEPS_OF_A_LOOK: u64 = STEPS_PER_TURN / 10;
 /// Bytes that are decoded, copied or told in the time of a step.
 const BYTES_PER_STEP: usize = 64;
 

@@ -116,21 +116,25 @@ impl HistoryDesk {
 
     /// The number under which the store answers.
     pub(crate) fn park(&mut self, read: StoreRead, now: Duration) -> Ticket {
-        let Place(place) = match read {
+        let place = match read {
             // A session that waits for a page could not go on without it.
             StoreRead::Session { .. } => self.reads.park_until_answered(read),
             StoreRead::History(..) => self.reads.park(read, now),
         };
-        Ticket(place as u64)
+        Ticket(place.to_bits())
     }
 
     /// Who waits for what the store answers, if somebody still does.
     pub(crate) fn handle_read(&mut self, ticket: Ticket) -> Option<StoreRead> {
-        self.reads.handle_answer(Place(ticket.0 as usize))
+        self.reads.handle_answer(Place::of_bits(ticket.0))
     }
 
     /// Those who waited for as long as anybody may, and what they are told.
-    pub(crate) fn poll_timed_out(&mut self, now: Duration) -> Vec<(HistoryReply, Refusal)> {
+    pub(crate) fn poll_timed_out(
+        &mut self,
+        now: Duration,
+        steps: &mut u64,
+    ) -> Vec<(HistoryReply, Refusal)> {
         let refusal = |topic: &TopicName| {
             let text = format!(
                 "cannot read the history of `{topic}`: the store did not answer within parked_ms ({}); try again later",
@@ -138,7 +142,7 @@ impl HistoryDesk {
             );
             Refusal::new(Code::TimedOut, text)
         };
-        let timed_out = self.reads.poll_timed_out(now).into_iter();
+        let timed_out = self.reads.poll_timed_out(now, steps).into_iter();
         let histories = timed_out.filter_map(|read| match read {
             StoreRead::History(reply, _) => Some(reply),
             StoreRead::Session { .. } => None,
@@ -147,6 +151,11 @@ impl HistoryDesk {
             .map(|reply| (refusal(&reply.topic), reply))
             .map(|(it, reply)| (reply, it))
             .collect()
+    }
+
+    /// Whether somebody may have waited for that long.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.reads.is_due(now)
     }
 
     /// How many histories were given up.
@@ -277,7 +286,7 @@ mod tests {
         let history = StoreRead::History(reply, read(HistoryStart::Last(1)));
         let history = desk.park(history, Duration::ZERO);
         assert_eq!(desk.check_room(&topic()).expect_err("full").code, Code::TooManyReads);
-        let timed_out = desk.poll_timed_out(Duration::from_secs(100));
+        let timed_out = desk.poll_timed_out(Duration::from_secs(100), &mut 100);
         assert!(timed_out.iter().all(|(_, refusal)| refusal.code == Code::TimedOut));
         assert_eq!((timed_out.len(), desk.timed_out(), desk.len()), (1, 1, 1));
         assert!(desk.handle_read(history).is_none());

@@ -31,7 +31,8 @@ impl Parked {
 }
 
 /// Tickets carry the asking shard in their upper 16 bits and its place in the lower 48.
-const PLACE_BITS: u32 = 48;
+const PLACE_BITS: u32 = Place::BITS;
+const _: () = assert!(PLACE_BITS + u16::BITS == u64::BITS);
 
 /// The publications that a shard sent to their homes and has not heard of yet.
 #[derive(Debug)]
@@ -55,8 +56,8 @@ impl PublishDesk {
 
     /// A number under which what became of a publication comes back to whoever is `parked`.
     pub(crate) fn park(&mut self, parked: Parked, now: Duration) -> Ticket {
-        let Place(place) = self.parked.park(parked, now);
-        Ticket(u64::from(self.shard.0) << PLACE_BITS | place as u64)
+        let place = self.parked.park(parked, now);
+        Ticket(u64::from(self.shard.0) << PLACE_BITS | place.to_bits())
     }
 
     /// Whether somebody may wait for a publication more.
@@ -82,18 +83,33 @@ impl PublishDesk {
 
     /// Who is to hear what became of a publication of this shard, if somebody still is.
     pub(crate) fn handle_answer(&mut self, ticket: Ticket) -> Option<Parked> {
-        self.parked.handle_answer(Place((ticket.0 & ((1 << PLACE_BITS) - 1)) as usize))
+        self.parked.handle_answer(Place::of_bits(ticket.0))
     }
 
     /// Those who waited for as long as anybody may, and what they are told.
-    pub(crate) fn poll_timed_out(&mut self, now: Duration) -> Vec<(Parked, Refusal)> {
-        let timed_out = self.parked.poll_timed_out(now).into_iter();
+    pub(crate) fn poll_timed_out(
+        &mut self,
+        now: Duration,
+        steps: &mut u64,
+    ) -> Vec<(Parked, Refusal)> {
+        let timed_out = self.parked.poll_timed_out(now, steps);
+        if timed_out.is_empty() {
+            return Vec::new();
+        }
         let text = format!(
             "cannot tell what became of it: no answer came within parked_ms ({}); it may have been kept, so publish it \
              again with the same idempotency key, or look before",
             self.wait_ms
         );
-        timed_out.map(|parked| (parked, Refusal::new(Code::TimedOut, text.clone()))).collect()
+        timed_out
+            .into_iter()
+            .map(|parked| (parked, Refusal::new(Code::TimedOut, text.clone())))
+            .collect()
+    }
+
+    /// Whether somebody may have waited for that long.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.parked.is_due(now)
     }
 
     /// How many publications are under way, and how many were given up.
@@ -144,8 +160,8 @@ mod tests {
         let refused = desk.check_room(&from_api().0).expect_err("as many as may be");
         assert_eq!(refused.code, Code::Busy);
         assert_eq!(desk.check_room(&Parked::NOBODY), Ok(()));
-        assert!(desk.poll_timed_out(Duration::from_secs(5)).is_empty());
-        let timed_out = desk.poll_timed_out(Duration::from_secs(6));
+        assert!(desk.poll_timed_out(Duration::from_secs(5), &mut 100).is_empty());
+        let timed_out = desk.poll_timed_out(Duration::from_secs(6), &mut 100);
         assert!(timed_out.iter().all(|(_, refusal)| refusal.code == Code::TimedOut));
         assert_eq!((timed_out.len(), desk.counts()), (2, (2, 2)));
         assert!(desk.check_room(&from_api().0).is_err(), "their answers may come");

@@ -150,7 +150,7 @@ impl SubscriberDesk {
         None
     }
 
-    /// Parks a subscribe until it is known what its name came to; answers the number of the question.
+    /// Parks a subscribe until it is known what its name came to; answers where.
     ///
     /// # Errors
     /// As many as may be wait.
@@ -160,7 +160,7 @@ impl SubscriberDesk {
         wanted: Subscribe,
         waiting_max: usize,
         now: Duration,
-    ) -> Result<usize, Refusal> {
+    ) -> Result<Place, Refusal> {
         if self.waiting.len() >= waiting_max {
             let text = format!(
                 "cannot subscribe by name now: subscribes_waiting_max ({waiting_max}) subscribes of this shard wait to hear what \
@@ -173,22 +173,37 @@ impl SubscriberDesk {
             *changes += 1;
             Behind::default()
         });
-        Ok(self.waiting.park((reply, wanted), now).0)
+        Ok(self.waiting.park((reply, wanted), now))
     }
 
     /// The subscribe that waits for what a name came to, if it still does.
-    pub(crate) fn handle_positions(&mut self, slot: usize) -> Option<(SessionReply, Subscribe)> {
-        self.waiting.handle_answer(Place(slot))
+    pub(crate) fn handle_positions(&mut self, place: Place) -> Option<(SessionReply, Subscribe)> {
+        self.waiting.handle_answer(place)
     }
 
     /// Those who waited for as long as anybody may, and what they are told.
-    pub(crate) fn poll_timed_out(&mut self, now: Duration) -> Vec<(SessionReply, Refusal)> {
+    pub(crate) fn poll_timed_out(
+        &mut self,
+        now: Duration,
+        steps: &mut u64,
+    ) -> Vec<(SessionReply, Refusal)> {
+        let timed_out = self.waiting.poll_timed_out(now, steps);
+        if timed_out.is_empty() {
+            return Vec::new();
+        }
         let text = format!(
             "cannot subscribe by name: what the name came to was not told within parked_ms ({}); try again later",
             self.wait_ms
         );
-        let timed_out = self.waiting.poll_timed_out(now).into_iter();
-        timed_out.map(|(reply, _)| (reply, Refusal::new(Code::TimedOut, text.clone()))).collect()
+        timed_out
+            .into_iter()
+            .map(|(reply, _)| (reply, Refusal::new(Code::TimedOut, text.clone())))
+            .collect()
+    }
+
+    /// Whether somebody may have waited for that long.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.waiting.is_due(now)
     }
 
     /// What a name came to whose positions are on their way to the disk.
@@ -346,7 +361,7 @@ mod tests {
         let refused = desk.park(reply(3), subscribe(), 2, NOW).expect_err("as many as may be");
         assert_eq!(refused.code, Code::Busy);
         assert!(desk.take_behind(reply(3).connection.id).is_none());
-        let timed_out = desk.poll_timed_out(Duration::from_secs(6));
+        let timed_out = desk.poll_timed_out(Duration::from_secs(6), &mut 100);
         assert!(timed_out.iter().all(|(_, refusal)| refusal.code == Code::TimedOut));
         assert_eq!((timed_out.len(), desk.timed_out()), (2, 2));
     }
