@@ -7,7 +7,7 @@ use engine::Io;
 use hub::{ConnectionId, SessionIndex};
 use model::{Selector, Subscribe};
 
-use crate::dialects::{Conversation, Native};
+use crate::dialects::{Native, Speech};
 use crate::edge::{CommandSource, Commands, Connection};
 use crate::shard::Shard;
 
@@ -17,21 +17,6 @@ pub(crate) const ANSWER_BYTES: usize = 192;
 const COMMANDS_IN_A_ROW: usize = 1_024;
 
 impl<I: Io> Shard<I> {
-    /// Bytes of answers that wait for a connection, and that those under way may have.
-    fn answers_waiting(&self, conversation: &Conversation) -> usize {
-        match conversation {
-            Conversation::Native(native) => {
-                self.hub.answers_bytes(native.session) + native.speech.under_way()
-            }
-            Conversation::Queries(open) => open.answers_bytes(),
-            Conversation::Echo(echo) => echo.unsent.len(),
-            Conversation::Head(_)
-            | Conversation::Body(_)
-            | Conversation::Answering(_)
-            | Conversation::Device(_) => 0,
-        }
-    }
-
     /// How many bytes of answers a connection has room for.
     pub(crate) fn room_of(&self, link: ConnectionId) -> usize {
         let open = self.open_connection(link);
@@ -40,7 +25,7 @@ impl<I: Io> Shard<I> {
 
     fn room_on(&self, link: ConnectionId, connection: &Connection) -> usize {
         let bytes_max = self.config.limits.answers_bytes_max;
-        let room = bytes_max.saturating_sub(self.answers_waiting(&connection.conversation));
+        let room = bytes_max.saturating_sub(connection.conversation.answers_waiting(&self.hub));
         let Some(native) = connection.conversation.native() else { return room };
         match room.checked_sub(self.edge.subscribing.of(link)) {
             Some(rest) if rest > 0 => rest,
@@ -52,13 +37,7 @@ impl<I: Io> Shard<I> {
     /// Whether a connection's answers leave room for another command.
     pub(crate) fn has_room(&self, link: ConnectionId) -> bool {
         let Some(connection) = self.open_connection(link) else { return true };
-        let is_on_time = match &connection.conversation {
-            Conversation::Queries(open) => {
-                open.speech.len() < 2 * self.config.limits.device_requests_max
-            }
-            _ => true,
-        };
-        is_on_time && self.room_on(link, connection) > 0
+        connection.conversation.may_hear(&self.config.limits) && self.room_on(link, connection) > 0
     }
 
     fn native_of(&mut self, link: ConnectionId) -> Option<&mut Native> {

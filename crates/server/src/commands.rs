@@ -253,7 +253,7 @@ impl<I: Io> Serve<I> for Detach {
 
 impl<I: Io> Serve<I> for Close {
     fn serve(self, shard: &mut Shard<I>, from: &Given) -> Result<(), Refusal> {
-        shard.end_session(from.link);
+        shard.end(from.link);
         Ok(())
     }
 }

@@ -2,24 +2,43 @@
 
 use engine::Io;
 use hub::{ConnectionId, SessionIndex};
-use model::{Code, CommandId, Event, Features, Hello, Refusal, SubscribeOptions};
+use model::{CommandId, Event, Features, Hello, Refusal, SubscribeOptions};
 use protocol::native::binary::IsBinary;
 use protocol::native::{self, Framing, MessageBuilder, json};
 use protocol::websocket::Heard;
 
+use crate::dialect::Dialect;
+use crate::dialects::Native;
 use crate::edge::Commands;
-use crate::edge::Transport;
 use crate::encoder::Manner;
 use crate::shard::Shard;
 
 /// The server's version, told in `welcome`.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// When to come back after the server closed, in milliseconds.
-const RETRY_AFTER_MS: u64 = 1_000;
+
+impl<I: Io> Dialect<I> for Native {
+    fn hear(shard: &mut Shard<I>, link: ConnectionId, heard: Heard<'_>) {
+        shard.hear_native(link, heard);
+    }
+
+    fn handle_writable(shard: &mut Shard<I>, link: ConnectionId) {
+        if let Some(native) = shard.open_connection(link).and_then(|it| it.conversation.native()) {
+            shard.hub.handle_writable(native.session);
+        }
+    }
+
+    fn handle_gone(&self, shard: &mut Shard<I>, link: ConnectionId) {
+        tracing::debug!(session = shard.session_name(link), "session ended");
+        shard.hub.close_session(self.session);
+        shard.asking.forget(link, shard.now.elapsed);
+        shard.end_session_devices(link);
+        shard.subscribers.forget(link);
+    }
+}
 
 impl<I: Io> Shard<I> {
     /// Hears a message of the native dialect.
-    pub(crate) fn hear_native(&mut self, link: ConnectionId, heard: Heard<'_>) {
+    fn hear_native(&mut self, link: ConnectionId, heard: Heard<'_>) {
         match heard {
             Heard::Text(text) => {
                 let decoded = json::decode_command(text, &self.config.limits);
@@ -114,60 +133,6 @@ impl<I: Io> Shard<I> {
     /// The public name of the session on a connection: no other session of this process ever has it.
     pub(crate) fn session_name(&self, link: ConnectionId) -> String {
         format!("{}-{}-{link}", self.config.name, self.index.0)
-    }
-
-    /// Tells a peer why its connection ends, then ends it.
-    pub(crate) fn close_native(&mut self, link: ConnectionId, refusal: &Refusal, close_code: u16) {
-        let Some(session) = self.open_session_of(link) else { return };
-        self.note_refusal(link, refusal);
-        let refusal = refusal.clone();
-        let last_words = self.last_words(link, close_code, &refusal.text);
-        // What came after it would look like a hole to a client that was closed for its slowness.
-        self.hub.end_reading(session);
-        let retry_after_ms = match refusal.code {
-            Code::ResponseRolled => 0,
-            _ => RETRY_AFTER_MS,
-        };
-        self.hub.tell(session, &Event::Closing { refusal, retry_after_ms });
-        self.hub.tell_bytes(session, &last_words);
-        self.end_soon(link);
-    }
-
-    /// Ends a session whose client wants no more.
-    pub(crate) fn end_session(&mut self, link: ConnectionId) {
-        let Some(session) = self.open_session_of(link) else { return };
-        let last_words = self.last_words(link, 1000, "");
-        self.hub.end_reading(session);
-        self.hub.tell_bytes(session, &last_words);
-        self.end_soon(link);
-        if link.socket().is_none() {
-            self.drop_connection(link);
-        }
-    }
-
-    /// The session on a connection that is not being closed.
-    fn open_session_of(&self, link: ConnectionId) -> Option<SessionIndex> {
-        self.open_connection(link)?.open_native().map(|native| native.session)
-    }
-
-    /// The bytes that end what a session is told; it hears nothing any more.
-    fn last_words(&mut self, link: ConnectionId, close_code: u16, text: &str) -> Vec<u8> {
-        let mut words = Vec::new();
-        let Some(connection) = self.edge.connections.get_mut(link) else { return words };
-        match &mut connection.transport {
-            Transport::WebSocket(channel) => channel.close(close_code, text, &mut words),
-            Transport::Response { is_closing } | Transport::Polls { is_closing } => {
-                *is_closing = true;
-                let session = connection.conversation.native().map(|native| native.session);
-                let framing = session.map(|it| Manner::of(self.hub.encoding(it)).framing);
-                if let Some(framing) = framing {
-                    Self::encode_stream_end(framing, &mut words);
-                }
-            }
-            Transport::Local { is_closing } => *is_closing = true,
-            Transport::Http => {}
-        }
-        words
     }
 }
 

@@ -123,7 +123,7 @@ impl<I: Io> Shard<I> {
                 let text = "closing: no token was presented within authenticate_ms, and access.anonymous is \
                             \"none\"; present one in `Authorization: Bearer` or in `hello`";
                 let refusal = Refusal::new(Code::NotAuthenticated, text);
-                self.close_native(link, &refusal, refusal.code.number());
+                self.close(link, &refusal);
             }
         }
     }

@@ -6,7 +6,8 @@ use engine::{Io, IoEvent, Received, Socket};
 use hub::ConnectionId;
 use model::planted::{Fault, is_planted};
 
-use crate::dialects::Conversation;
+use crate::dialect::Dialect;
+use crate::dialects::{Conversation, Speech, on_dialect};
 use crate::edge::{Connection, Gone, Poll, Transport, Waiting};
 use crate::key::no_session;
 use crate::shard::Shard;
@@ -145,8 +146,10 @@ impl<I: Io> Shard<I> {
         let Some(open) = self.open_connection(link) else { return bytes.len() };
         let taken = match (&open.transport, &open.conversation) {
             (Transport::WebSocket(_), _) => self.handle_frames(link, bytes),
-            (_, Conversation::Device(_)) => self.handle_device(link, bytes),
-            _ => bytes.len(),
+            (_, conversation) => {
+                let acts = on_dialect!(conversation, it => it.acts());
+                (acts.hear_bytes)(self, link, bytes)
+            }
         };
         self.note_bytes(taken);
         taken
@@ -192,37 +195,27 @@ impl<I: Io> Shard<I> {
     pub(crate) fn handle_bytes(&mut self, link: ConnectionId, bytes: &mut [u8]) {
         let now = self.now.coarse_seconds();
         let Some(connection) = self.connection(link) else { return };
-        match (&connection.transport, &connection.conversation) {
+        let has_open_body = connection.conversation.has_open_body();
+        match &connection.transport {
             // Nothing is asked on a connection whose answer goes on.
-            (Transport::Response { .. } | Transport::Polls { .. } | Transport::Local { .. }, _) => {
-            }
-            (Transport::WebSocket(_), _) | (_, Conversation::Device(_)) => {
+            Transport::Response { .. } | Transport::Polls { .. } | Transport::Local { .. } => {}
+            Transport::Http if !has_open_body => match self.check_arriving(link, bytes.len()) {
+                Ok(()) => self.handle_http(link, bytes),
+                Err(refusal) => self.refuse_http(link, &refusal),
+            },
+            Transport::WebSocket(_) | Transport::Http => {
                 connection.heard_at = now;
                 let taken = self.handle_messages(link, bytes);
                 self.edge.keep_bytes(link, &bytes[taken..]);
                 self.check_partial(link);
             }
-            (Transport::Http, _) => match self.check_arriving(link, bytes.len()) {
-                Ok(()) => self.handle_http(link, bytes),
-                Err(refusal) => self.refuse_http(link, &refusal),
-            },
         }
     }
 
     fn handle_writable(&mut self, link: ConnectionId) {
-        let Some(connection) = self.connection(link) else { return };
-        match &connection.conversation {
-            Conversation::Head(_) => {}
-            Conversation::Body(_) => self.send_continue(link),
-            Conversation::Answering(_) => self.send_answer(link),
-            Conversation::Native(native) => {
-                let session = native.session;
-                self.hub.handle_writable(session);
-            }
-            Conversation::Echo(_) | Conversation::Device(_) | Conversation::Queries(_) => {
-                self.send_unsent(link);
-            }
-        }
+        let Some(connection) = self.open_connection(link) else { return };
+        let acts = on_dialect!(&connection.conversation, it => it.acts());
+        (acts.handle_writable)(self, link);
     }
 
     /// Forgets a connection and closes its socket.
@@ -233,21 +226,7 @@ impl<I: Io> Shard<I> {
         if let Some(counted) = counted {
             self.access.addresses.disconnect(counted);
         }
-        match &connection.conversation {
-            Conversation::Native(native) => {
-                tracing::debug!(session = self.session_name(link), "session ended");
-                self.hub.close_session(native.session);
-                self.asking.forget(link, self.now.elapsed);
-                self.end_session_devices(link);
-                self.subscribers.forget(link);
-            }
-            Conversation::Device(attached) => self.end_device(link, attached),
-            Conversation::Queries(open) => self.end_device_socket(open),
-            Conversation::Head(_)
-            | Conversation::Body(_)
-            | Conversation::Answering(_)
-            | Conversation::Echo(_) => {}
-        }
+        on_dialect!(&connection.conversation, it => it.handle_gone(self, link));
         if let Some(local) = local {
             local.end();
         }

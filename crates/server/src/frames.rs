@@ -2,14 +2,12 @@
 
 use engine::Io;
 use hub::ConnectionId;
-use model::Refusal;
-use protocol::websocket::{Heard, Inbound, Opcode, Unread};
+use protocol::websocket::{Heard, Inbound, Unread};
 
-use crate::dialects::Conversation;
+use crate::dialect::Dialect;
+use crate::dialects::{Speech, on_dialect};
 use crate::edge::{Connection, Transport};
-use crate::encoder::Manner;
 use crate::shard::Shard;
-use crate::turn::steps_of_bytes;
 
 impl<I: Io> Shard<I> {
     /// Takes bytes of a WebSocket, as far as its answers leave room and the turn goes; answers how many.
@@ -50,13 +48,7 @@ impl<I: Io> Shard<I> {
         else {
             return false;
         };
-        let is_deflated = match conversation {
-            Conversation::Native(native) => {
-                Manner::of(self.hub.encoding(native.session)).is_deflated
-            }
-            Conversation::Echo(echo) => echo.speech.is_deflated(),
-            _ => false,
-        };
+        let is_deflated = conversation.is_deflated(&self.hub);
         let mut inflater = is_deflated.then(|| std::mem::take(&mut self.edge.inflater));
         let (limits, mut said) = (&self.config.limits, Vec::new());
         let heard = channel.poll_heard(inbound, input, limits, inflater.as_mut(), &mut said);
@@ -74,62 +66,20 @@ impl<I: Io> Shard<I> {
     fn hear(&mut self, link: ConnectionId, heard: Heard<'_>) {
         // What was compressed is many times what was received.
         self.note_bytes(heard.bytes());
-        let Some(connection) = self.edge.connections.get_mut(link) else { return };
-        match (heard, &mut connection.conversation) {
-            (Heard::Control(_), _) => {}
-            (Heard::Closed, conversation) => {
-                if let Some(session) = conversation.native().map(|native| native.session) {
-                    self.hub.end_reading(session);
-                }
+        let Some(connection) = self.edge.get_mut(link) else { return };
+        match heard {
+            Heard::Control(_) => {}
+            Heard::Closed => {
+                connection.conversation.end(&mut self.hub);
                 self.end_soon(link);
             }
-            (Heard::Broken(error), _) => {
-                self.close_broken(link, &error.refusal(), error.close_code());
+            Heard::Broken(error) => {
+                self.close_with_code(link, &error.refusal(), error.close_code());
             }
-            (heard, Conversation::Native(_)) => self.hear_native(link, heard),
-            (heard, Conversation::Queries(_)) => self.hear_query(link, &heard),
-            (heard, Conversation::Echo(_)) => self.hear_echo(link, &heard),
-            // These have no WebSocket.
-            (
-                _,
-                Conversation::Head(_)
-                | Conversation::Body(_)
-                | Conversation::Answering(_)
-                | Conversation::Device(_),
-            ) => {}
-        }
-    }
-
-    fn hear_echo(&mut self, link: ConnectionId, heard: &Heard<'_>) {
-        /// Compressing is slower than copying.
-        const TIMES_DEFLATED: u64 = 8;
-        let Some(Conversation::Echo(echo)) =
-            self.edge.connections.get_mut(link).map(|open| &mut open.conversation)
-        else {
-            return;
-        };
-        let (opcode, payload) = match heard {
-            Heard::Text(text) => (Opcode::Text, text.as_bytes()),
-            Heard::Binary(bytes) => (Opcode::Binary, *bytes),
-            Heard::Control(_) | Heard::Closed | Heard::Broken(_) => return,
-        };
-        echo.speech.handle_message(opcode, payload, echo.unsent.end_mut());
-        let peak = &mut self.counters.answers_bytes_peak;
-        *peak = (*peak).max(echo.unsent.len() as u64);
-        if echo.speech.is_deflated() {
-            self.note_work(steps_of_bytes(payload.len()) * (TIMES_DEFLATED - 1));
-        }
-    }
-
-    /// Ends a WebSocket whose frames cannot be read.
-    fn close_broken(&mut self, link: ConnectionId, refusal: &Refusal, close_code: u16) {
-        self.close_native(link, refusal, close_code);
-        let Some(connection) = self.edge.connections.get_mut(link) else { return };
-        if let (Transport::WebSocket(channel), Some(unsent)) =
-            (&mut connection.transport, connection.conversation.unsent_mut())
-        {
-            channel.close(close_code, &refusal.text, unsent.end_mut());
-            self.end_soon(link);
+            Heard::Text(_) | Heard::Binary(_) => {
+                let acts = on_dialect!(&connection.conversation, it => it.acts());
+                (acts.hear)(self, link, heard);
+            }
         }
     }
 
@@ -138,14 +88,8 @@ impl<I: Io> Shard<I> {
         if bytes.is_empty() {
             return;
         }
-        let Some(connection) = self.edge.connections.get_mut(link) else { return };
-        match &mut connection.conversation {
-            Conversation::Native(native) => self.hub.tell_bytes(native.session, bytes),
-            other => {
-                if let Some(unsent) = other.unsent_mut() {
-                    unsent.append(bytes);
-                }
-            }
+        if let Some(connection) = self.edge.get_mut(link) {
+            connection.conversation.say(bytes, &mut self.hub);
         }
     }
 

@@ -4,20 +4,19 @@ use admin::{Answer, AnswerWindow, Exchange};
 use bytes::Bytes;
 use engine::{Io, MailSender, Sent, Socket};
 use hub::{ConnectionId, ShardIndex};
-use model::{Code, Refusal, Wish};
-use protocol::echo;
+use model::{Code, Refusal};
 use protocol::http::{
     BodyLen, BodyReader, Host, HttpDate, RefusalAnswer, RequestHead, encode_chunk,
     encode_last_chunk, encode_response_head, parse_head,
 };
 use protocol::native::{Encoding, Framing};
 use protocol::websocket::{
-    Channel, Deflate, Deflater, Subprotocol, WINDOW_BITS, accept_handshake, accept_plain_handshake,
-    encode_handshake_response,
+    Channel, Deflate, Subprotocol, WINDOW_BITS, accept_handshake, encode_handshake_response,
 };
 
 use crate::byte_queue::ByteQueue;
-use crate::dialects::{Answering, Arriving, Conversation, Echo};
+use crate::dialect::Dialect;
+use crate::dialects::{Answering, Arriving, Conversation};
 use crate::edge::{self, Connection, Transport};
 use crate::encoder::Manner;
 use crate::mail::{Response, ShardMail};
@@ -28,6 +27,21 @@ use crate::turn::STEPS_OF_A_REQUEST;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Requests of one connection that are taken before others have their turn.
 const REQUESTS_IN_A_ROW: usize = 16;
+
+/// A head that is arriving: nothing is said.
+impl<I: Io> Dialect<I> for ByteQueue {}
+
+impl<I: Io> Dialect<I> for Arriving {
+    fn handle_writable(shard: &mut Shard<I>, link: ConnectionId) {
+        shard.send_continue(link);
+    }
+}
+
+impl<I: Io> Dialect<I> for Answering {
+    fn handle_writable(shard: &mut Shard<I>, link: ConnectionId) {
+        shard.send_answer(link);
+    }
+}
 
 impl<I: Io> Shard<I> {
     /// Takes bytes of requests.
@@ -44,10 +58,7 @@ impl<I: Io> Shard<I> {
             }
             Conversation::Body(_) => self.handle_body(link, bytes),
             Conversation::Answering(answering) => answering.early.append(bytes),
-            Conversation::Native(_)
-            | Conversation::Echo(_)
-            | Conversation::Queries(_)
-            | Conversation::Device(_) => {}
+            _ => {}
         }
         self.take_requests(link);
     }
@@ -188,7 +199,7 @@ impl<I: Io> Shard<I> {
     }
 
     /// Tells a client that it may send the body.
-    pub(crate) fn send_continue(&mut self, link: ConnectionId) {
+    fn send_continue(&mut self, link: ConnectionId) {
         let connection = self.edge.connections.get_mut(link);
         let Some(Connection { conversation: Conversation::Body(arriving), .. }) = connection else {
             return;
@@ -279,7 +290,7 @@ impl<I: Io> Shard<I> {
     }
 
     /// Sends what is there of an answer; after its end, goes on with the next request.
-    pub(crate) fn send_answer(&mut self, link: ConnectionId) {
+    fn send_answer(&mut self, link: ConnectionId) {
         self.touch(link);
         let connection = self.edge.connections.get_mut(link);
         let Some(Connection { conversation: Conversation::Answering(answering), heard_at, .. }) =
@@ -458,31 +469,6 @@ impl<I: Io> Shard<I> {
              shard or node may have room), or raise engine.shards or connections_per_shard_max"
         );
         Err(Refusal::new(Code::TooManyConnections, text))
-    }
-
-    fn open_echo(&mut self, link: ConnectionId, head: &RequestHead, rest: &[u8]) {
-        let checked = self.check_origin(head).and_then(|()| {
-            let network = self.network_of(link, head);
-            self.principal_of(network, head.bearer_token()?)?.check(Wish::Echo)?;
-            let handshake = accept_plain_handshake(head)?;
-            self.count_connection(link, network)?;
-            Ok(handshake)
-        });
-        let handshake = match checked {
-            Ok(handshake) => handshake,
-            Err(refusal) => return self.refuse_request(link, head, &refusal),
-        };
-        let deflater = |deflate: Deflate| Deflater::new(1, deflate.window_bits);
-        let deflater = handshake.deflate.map(deflater);
-        let mut unsent = ByteQueue::default();
-        encode_handshake_response(&handshake, unsent.end_mut());
-        let echo = Echo { speech: echo::Conversation::new(deflater), unsent };
-        if let Some(connection) = self.connection(link) {
-            connection.transport = Transport::WebSocket(Channel::default());
-            connection.conversation = Conversation::Echo(Box::new(echo));
-        }
-        self.send_unsent(link);
-        self.handle_rest(link, rest);
     }
 
     pub(crate) fn handle_rest(&mut self, link: ConnectionId, rest: &[u8]) {

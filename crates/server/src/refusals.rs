@@ -11,7 +11,7 @@ use hub::ConnectionId;
 use model::{Code, Refusal};
 use tracing::Level;
 
-use crate::dialects::Conversation;
+use crate::dialects::Speech;
 use crate::shard::Shard;
 
 /// How much a refusal is worth: what is the server's own bound may need the operator, what happens in ordinary traffic
@@ -100,13 +100,8 @@ impl<I: Io> Shard<I> {
         let session = native.map(|_| self.session_name(link));
         let principal = native.map(|native| &*native.principal.name);
         let client = native.and_then(|_| self.asking.client_on(link));
-        let (client, device) = (
-            client.map(Plain),
-            match open.map(|open| &open.conversation) {
-                Some(Conversation::Device(attached)) => Some(Plain(&attached.name)),
-                _ => None,
-            },
-        );
+        let device = open.and_then(|open| open.conversation.device()).map(Plain);
+        let client = client.map(Plain);
         let (code, word, text) = (refusal.code.number(), refusal.code.word(), Plain(&refusal.text));
         let (peer, session) = (peer.map(tracing::field::display), session.as_deref());
         let (client, device) =

@@ -89,7 +89,7 @@ impl<I: Io> Shard<I> {
             return;
         }
         if let Err(refusal) = self.memory.check(1, "take the rest of the message") {
-            self.close_native(link, &refusal, refusal.code.number());
+            self.close(link, &refusal);
         }
     }
 }

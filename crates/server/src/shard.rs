@@ -247,7 +247,7 @@ impl<I: Io> Shard<I> {
         self.relieve_memory();
         self.fetch_pages();
         while let Some((link, refusal)) = self.hub.poll_closing() {
-            self.close_native(link, &refusal, refusal.code.number());
+            self.close(link, &refusal);
         }
         self.finish_closing();
         self.turn.end_turn(self.work());
@@ -310,14 +310,8 @@ impl<I: Io> Shard<I> {
         self.drop_locals();
         let (end, polled_end) = self.edge.connections.ends();
         for place in (0..end).chain(self.edge.connections.first_unattached()..polled_end) {
-            let Some(link) = self.edge.connections.current(place) else { continue };
-            match self.open_connection(link).map(|connection| connection.conversation.native()) {
-                Some(Some(_)) => self.close_native(link, &refusal, refusal.code.number()),
-                Some(None) => {
-                    self.close_device(link, &refusal);
-                    self.close_soon(link);
-                }
-                None => {}
+            if let Some(link) = self.edge.connections.current(place) {
+                self.close(link, &refusal);
             }
         }
     }

@@ -260,7 +260,7 @@ impl<I: Io> Shard<I> {
         let text =
             "the response went on for stream_ms_max: ask again, and go on from the last positions";
         let refusal = Refusal::new(Code::ResponseRolled, text);
-        self.close_native(link, &refusal, refusal.code.number());
+        self.close(link, &refusal);
     }
 }
 

@@ -7,20 +7,9 @@ use hub::ConnectionId;
 use model::{Code, Refusal};
 use protocol::websocket::Due;
 
-use crate::dialects::Conversation;
-use crate::edge::{Connection, Transport};
+use crate::dialects::{Overdue, Quiet, Speech};
+use crate::edge::Transport;
 use crate::shard::Shard;
-
-/// What to do about a connection.
-enum Verdict {
-    Slow,
-    Idle,
-    Ping,
-    Silent,
-    Trickles,
-    KeepAlive,
-    Roll,
-}
 
 /// Seconds in which every session is looked at once: often enough for limits of this many times that.
 const LOOKS_PER_LIMIT: u64 = 8;
@@ -56,93 +45,63 @@ impl<I: Io> Shard<I> {
     }
 
     fn look_at(&mut self, link: ConnectionId, now: u32) {
-        match self.judge(link, now) {
+        match self.overdue(link, now) {
             None => {}
-            Some(Verdict::Idle) => self.drop_connection(link),
-            Some(Verdict::Slow) => {
+            Some(Overdue::Idle) => self.drop_connection(link),
+            Some(Overdue::Slow) => {
                 let text = "cannot wait any longer for the request: it took longer than \
                             request_ms; send it faster";
                 self.refuse_http(link, &Refusal::new(Code::SlowRequest, text));
             }
-            Some(Verdict::Ping) => self.ping(link),
-            Some(Verdict::KeepAlive) => self.keep_alive(link),
-            Some(Verdict::Roll) => self.roll(link),
-            Some(Verdict::Trickles) => {
+            Some(Overdue::Ping) => self.ping(link),
+            Some(Overdue::KeepAlive) => self.keep_alive(link),
+            Some(Overdue::Roll) => self.roll(link),
+            Some(Overdue::Trickles) => {
                 let text = "closing: a message took longer than message_ms to arrive; send it faster, or raise the \
                             limit in the configuration";
-                self.close_websocket(link, &Refusal::new(Code::SlowRequest, text));
+                self.close(link, &Refusal::new(Code::SlowRequest, text));
             }
-            Some(Verdict::Silent) => {
+            Some(Overdue::Silent) => {
                 let text = "closing: nothing was heard for silence_ms, not even a pong, or of a device for \
                             2.5 times its heartbeat; connect again";
-                let refusal = Refusal::new(Code::Silent, text);
-                self.close_device(link, &refusal);
-                self.close_websocket(link, &refusal);
+                self.close(link, &Refusal::new(Code::Silent, text));
             }
         }
     }
 
-    fn close_websocket(&mut self, link: ConnectionId, refusal: &Refusal) {
-        self.close_native(link, refusal, refusal.code.number());
-        let is_plain = |open: &mut Connection| {
-            matches!(open.conversation, Conversation::Echo(_) | Conversation::Queries(_))
-        };
-        if self.connection(link).is_some_and(is_plain) {
-            self.drop_connection(link);
-        }
+    /// What is to be done about a connection: by what it travels on, unless the conversation knows better.
+    fn overdue(&mut self, link: ConnectionId, now: u32) -> Option<Overdue> {
+        let heard_at = self.edge.get(link)?.heard_at;
+        let lasts = Duration::from_secs(u64::from(now.saturating_sub(heard_at)));
+        let quiet = Quiet { now, lasts };
+        let by_transport = self.overdue_by_transport(link, quiet);
+        let connection = self.edge.get(link)?;
+        connection.conversation.overdue(quiet, &self.config.limits, by_transport)
     }
 
-    fn judge(&mut self, link: ConnectionId, now: u32) -> Option<Verdict> {
+    fn overdue_by_transport(&mut self, link: ConnectionId, quiet: Quiet) -> Option<Overdue> {
         let limits = &self.config.limits;
-        let (request, keep_alive) = (limits.request_ms, limits.keep_alive_ms);
-        let (message, answer) = (limits.message_ms, limits.answer_ms);
-        let (ping_after, silence) = (limits.ping_after_ms, limits.silence_ms);
-        let (keep_stream_alive, stream) = (limits.stream_keep_alive_ms, limits.stream_ms_max);
-        let begun_at = self
-            .edge
-            .transports
-            .inbounds
-            .get_mut(link)
-            .and_then(|inbound| inbound.partial_since(now));
-        let connection = self.edge.connections.get(link)?;
-        let since = |at: u32| Duration::from_secs(u64::from(now.saturating_sub(at)));
-        let quiet = since(connection.heard_at);
-        let trickles = begun_at.is_some_and(|at| since(at) > message);
-        match &connection.conversation {
-            Conversation::Head(early) if early.is_empty() => {
-                return (quiet > keep_alive).then_some(Verdict::Idle);
-            }
-            Conversation::Head(_) | Conversation::Body(_) => {
-                return (quiet > request).then_some(Verdict::Slow);
-            }
-            Conversation::Answering(answering) => {
-                let is_over = answering.begun_at.is_some_and(|at| since(at) > answer);
-                return is_over.then_some(Verdict::Idle);
-            }
-            Conversation::Device(attached) => {
-                let is_silent = !attached.speech.is_closing() && quiet > attached.speech.silence();
-                return is_silent.then_some(Verdict::Silent);
-            }
-            // It is asked nothing: whoever measures with it is not to be told anything unasked.
-            Conversation::Echo(_) if !trickles => {
-                return (quiet > silence).then_some(Verdict::Silent);
-            }
-            Conversation::Native(_) | Conversation::Echo(_) | Conversation::Queries(_) => {}
-        }
-        match &connection.transport {
-            Transport::WebSocket(_) if trickles => Some(Verdict::Trickles),
+        let transports = &mut self.edge.transports;
+        match &self.edge.connections.get(link)?.transport {
             Transport::WebSocket(channel) => {
-                channel.due(quiet, ping_after, silence).map(|due| match due {
-                    Due::Ping => Verdict::Ping,
-                    Due::Silence => Verdict::Silent,
+                let inbound = transports.inbounds.get_mut(link);
+                let begun_at = inbound.and_then(|inbound| inbound.partial_since(quiet.now));
+                if begun_at.is_some_and(|at| quiet.since(at) > limits.message_ms) {
+                    return Some(Overdue::Trickles);
+                }
+                let due = channel.due(quiet.lasts, limits.ping_after_ms, limits.silence_ms);
+                due.map(|due| match due {
+                    Due::Ping => Overdue::Ping,
+                    Due::Silence => Overdue::Silent,
                 })
             }
             Transport::Response { is_closing: false } => {
-                let opened_at = self.edge.transports.responses.get(&link).copied().unwrap_or(now);
-                let is_over = since(opened_at) > stream;
-                match is_over {
-                    true => Some(Verdict::Roll),
-                    false => (quiet >= keep_stream_alive).then_some(Verdict::KeepAlive),
+                let opened_at = transports.responses.get(&link).copied().unwrap_or(quiet.now);
+                match quiet.since(opened_at) > limits.stream_ms_max {
+                    true => Some(Overdue::Roll),
+                    false => {
+                        (quiet.lasts >= limits.stream_keep_alive_ms).then_some(Overdue::KeepAlive)
+                    }
                 }
             }
             Transport::Response { .. }

@@ -8,10 +8,25 @@ use model::{Asked, Code, Payload, Refusal, Respond, Unanswered, device_topic};
 use protocol::device::DeviceSays;
 
 use crate::device_mail::DeviceMail;
+use crate::dialect::Dialect;
 use crate::dialects::{Attached, Conversation};
 use crate::requests::payload_of;
 use crate::shard::Shard;
 use crate::turn::STEPS_OF_A_COMMAND;
+
+impl<I: Io> Dialect<I> for Attached {
+    fn hear_bytes(shard: &mut Shard<I>, link: ConnectionId, bytes: &[u8]) -> usize {
+        shard.handle_device(link, bytes)
+    }
+
+    fn handle_gone(&self, shard: &mut Shard<I>, link: ConnectionId) {
+        shard.devices.connected -= 1;
+        shard.devices.statistics.of(self.application).detached();
+        shard.asking.under_way.handle_gone(link, shard.now.elapsed);
+        let (name, place) = (Arc::clone(&self.name), shard.place_of(link));
+        shard.mail_home(name.clone(), DeviceMail::Detach { name, place });
+    }
+}
 
 impl<I: Io> Shard<I> {
     pub(super) fn attached(&mut self, link: ConnectionId) -> Option<&mut Attached> {
@@ -31,7 +46,7 @@ impl<I: Io> Shard<I> {
     }
 
     /// Takes bytes from a device, as far as the turn allows; answers how many.
-    pub(crate) fn handle_device(&mut self, link: ConnectionId, bytes: &[u8]) -> usize {
+    fn handle_device(&mut self, link: ConnectionId, bytes: &[u8]) -> usize {
         // The kind and number of an answer stand before its payload.
         const HEAD_BYTES: usize = 5;
         let bytes_max = self.config.limits.payload_bytes_max + HEAD_BYTES;
@@ -43,12 +58,12 @@ impl<I: Io> Shard<I> {
                 Ok(None) => return bytes.len(),
                 Ok(Some(heard)) => heard,
                 Err(refusal) => {
-                    self.close_device(link, &refusal);
+                    self.close(link, &refusal);
                     continue;
                 }
             };
             match heard.says() {
-                Ok(None) => self.end_attachment(link),
+                Ok(None) => self.end(link),
                 says => {
                     self.note_work(STEPS_OF_A_COMMAND);
                     self.devices.statistics.of(application).counters.bytes_up +=
@@ -56,7 +71,7 @@ impl<I: Io> Shard<I> {
                     match says {
                         Ok(Some(says)) => self.hear_device(link, &says),
                         Ok(None) => {}
-                        Err(refusal) => self.close_device(link, &refusal),
+                        Err(refusal) => self.close(link, &refusal),
                     }
                 }
             }
@@ -69,7 +84,7 @@ impl<I: Io> Shard<I> {
         match *says {
             DeviceSays::Heartbeat(None) => {}
             DeviceSays::Heartbeat(Some(heartbeat_ms)) => self.change_heartbeat(link, heartbeat_ms),
-            DeviceSays::Detach => self.end_attachment(link),
+            DeviceSays::Detach => self.end(link),
             DeviceSays::Answer(number, bytes) => {
                 let payload = payload_of(None, bytes, bytes_max);
                 let result = payload.map(Arc::new).map_err(|refusal| refusal.text.into());
@@ -170,38 +185,5 @@ impl<I: Io> Shard<I> {
         self.devices.statistics.of(attached.application).asked(asked.payload.bytes().len());
         self.send_unsent(link);
         true
-    }
-
-    /// Tells a device why its attachment ends, then ends it.
-    pub(crate) fn close_device(&mut self, link: ConnectionId, refusal: &Refusal) {
-        if self.attached(link).is_some_and(|attached| !attached.speech.is_closing()) {
-            self.note_refusal(link, refusal);
-            self.say_last_to_device(link, Some(refusal));
-        }
-    }
-
-    /// Ends an attachment that the device wants no more.
-    fn end_attachment(&mut self, link: ConnectionId) {
-        self.say_last_to_device(link, None);
-    }
-
-    fn say_last_to_device(&mut self, link: ConnectionId, refusal: Option<&Refusal>) {
-        let Some(attached) = self.attached(link) else { return };
-        let mut last_words = Vec::new();
-        if attached.speech.close(refusal, &mut last_words) {
-            attached.unsent.append(&last_words);
-            self.send_unsent(link);
-            self.close_soon(link);
-        }
-    }
-
-    /// Hears that a device's connection is gone.
-    pub(crate) fn end_device(&mut self, link: ConnectionId, attached: &Attached) {
-        self.devices.connected -= 1;
-        self.devices.statistics.of(attached.application).detached();
-        self.asking.under_way.handle_gone(link, self.now.elapsed);
-        let place = self.place_of(link);
-        let name = Arc::clone(&attached.name);
-        self.mail_home(name.clone(), DeviceMail::Detach { name, place });
     }
 }

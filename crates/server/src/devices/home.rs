@@ -54,9 +54,10 @@ impl<I: Io> Shard<I> {
                 let text = "another connection attached under this name, which has it now; attach again only \
                             if there is no other such device";
                 let refusal = Refusal::new(Code::TakenOver, text);
-                if self.is_at(place) {
-                    self.close_device(place.connection.id, &refusal);
-                    self.tell_taken_over(place, &name, refusal);
+                match place.attachment {
+                    // The connection is that device, and nothing else.
+                    0 => self.close(place.connection.id, &refusal),
+                    _ => self.tell_taken_over(place, &name, refusal),
                 }
             }
             DeviceMail::Detach { name, place } => {

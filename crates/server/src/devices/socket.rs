@@ -13,11 +13,22 @@ use protocol::websocket::{Channel, Heard, accept_plain_handshake, encode_handsha
 
 use super::query::Query;
 use crate::byte_queue::ByteQueue;
+use crate::dialect::Dialect;
 use crate::dialects::{Conversation, DeviceSocket};
 use crate::edge::Transport;
 use crate::reply::ReplyTo;
 use crate::shard::Shard;
 use crate::turn::STEPS_OF_A_COMMAND;
+
+impl<I: Io> Dialect<I> for DeviceSocket {
+    fn hear(shard: &mut Shard<I>, link: ConnectionId, heard: Heard<'_>) {
+        shard.hear_query(link, &heard);
+    }
+
+    fn handle_gone(&self, shard: &mut Shard<I>, _: ConnectionId) {
+        shard.devices.statistics.of(self.application).counters.websockets -= 1;
+    }
+}
 
 impl<I: Io> Shard<I> {
     /// Opens a WebSocket for a device.
@@ -80,13 +91,8 @@ impl<I: Io> Shard<I> {
         Ok((name, index))
     }
 
-    /// Hears that such a WebSocket is gone.
-    pub(crate) fn end_device_socket(&mut self, open: &DeviceSocket) {
-        self.devices.statistics.of(open.application).counters.websockets -= 1;
-    }
-
     /// Hears a message of such a WebSocket.
-    pub(crate) fn hear_query(&mut self, link: ConnectionId, heard: &Heard<'_>) {
+    fn hear_query(&mut self, link: ConnectionId, heard: &Heard<'_>) {
         self.note_work(STEPS_OF_A_COMMAND);
         let Some(request) = Queries::request_of(heard) else { return };
         let Some(open) = self.device_socket(link) else { return };

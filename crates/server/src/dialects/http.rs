@@ -1,9 +1,13 @@
 //! Requests and their answers.
 
 use admin::AnswerTaker;
+use hub::Hub;
+use model::Limits;
 use protocol::http::{BodyReader, RequestHead};
 
+use super::speech::{Overdue, Quiet, Speech};
 use crate::byte_queue::ByteQueue;
+use crate::encoder::NativeEncoder;
 
 /// A request whose body is arriving.
 #[derive(Debug)]
@@ -30,4 +34,31 @@ pub(crate) struct Answering {
     pub is_whole: bool,
     /// When its first byte was here, in whole seconds.
     pub begun_at: Option<u32>,
+}
+
+/// What is here of a request's head.
+impl Speech for ByteQueue {
+    fn overdue(&self, quiet: Quiet, limits: &Limits, _: Option<Overdue>) -> Option<Overdue> {
+        match self.is_empty() {
+            true => (quiet.lasts > limits.keep_alive_ms).then_some(Overdue::Idle),
+            false => (quiet.lasts > limits.request_ms).then_some(Overdue::Slow),
+        }
+    }
+}
+
+impl Speech for Arriving {
+    fn overdue(&self, quiet: Quiet, limits: &Limits, _: Option<Overdue>) -> Option<Overdue> {
+        (quiet.lasts > limits.request_ms).then_some(Overdue::Slow)
+    }
+}
+
+impl Speech for Answering {
+    fn is_all_taken(&self, _: &Hub<NativeEncoder>) -> bool {
+        self.unsent.is_empty() && self.is_whole
+    }
+
+    fn overdue(&self, quiet: Quiet, limits: &Limits, _: Option<Overdue>) -> Option<Overdue> {
+        let is_over = self.begun_at.is_some_and(|at| quiet.since(at) > limits.answer_ms);
+        is_over.then_some(Overdue::Idle)
+    }
 }

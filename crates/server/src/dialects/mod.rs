@@ -1,19 +1,29 @@
-//! What is said on connections: the state of each kind of conversation. What a shard does for it is in files that know the shard.
+//! What is said on connections: the state of each kind of conversation, and [`Speech`], what a shard asks of all. What a shard does
+//! for one is [`crate::dialect::Dialect`].
+//!
+//! A dialect is a folder of `protocol`, a file here, a file that carries out what is said, and a line in each half of the table
+//! below.
 
-pub(crate) mod device;
-pub(crate) mod echo;
-pub(crate) mod http;
-pub(crate) mod native;
-pub(crate) mod queries;
+mod device;
+mod echo;
+mod http;
+mod native;
+mod queries;
+mod speech;
+
+use hub::Hub;
+use model::{Limits, Refusal};
 
 pub(crate) use self::device::Attached;
 pub(crate) use self::echo::Echo;
 pub(crate) use self::http::{Answering, Arriving};
 pub(crate) use self::native::Native;
 pub(crate) use self::queries::DeviceSocket;
+pub(crate) use self::speech::{Overdue, Quiet, Speech};
 use crate::byte_queue::ByteQueue;
+use crate::encoder::NativeEncoder;
 
-/// The conversation on a connection. A dialect is one of these, a folder of `protocol`, and its line in each match of `events`.
+/// The conversation on a connection.
 #[derive(Debug)]
 pub(crate) enum Conversation {
     /// A request head is arriving; what is here of it, and of requests after it.
@@ -32,6 +42,22 @@ pub(crate) enum Conversation {
     Queries(Box<DeviceSocket>),
 }
 
+/// Does the same for whichever conversation it is: the one match over all.
+macro_rules! on_dialect {
+    ($conversation:expr, $it:ident => $done:expr) => {
+        match $conversation {
+            $crate::dialects::Conversation::Head($it) => $done,
+            $crate::dialects::Conversation::Body($it) => $done,
+            $crate::dialects::Conversation::Answering($it) => $done,
+            $crate::dialects::Conversation::Native($it) => $done,
+            $crate::dialects::Conversation::Echo($it) => $done,
+            $crate::dialects::Conversation::Device($it) => $done,
+            $crate::dialects::Conversation::Queries($it) => $done,
+        }
+    };
+}
+pub(crate) use on_dialect;
+
 impl Conversation {
     /// The session of the native dialect.
     pub(crate) fn native(&self) -> Option<&Native> {
@@ -48,29 +74,67 @@ impl Conversation {
             _ => None,
         }
     }
+}
 
-    /// Bytes that the socket did not take yet, where they are kept here: the hub keeps those of its sessions.
-    pub(crate) fn unsent(&self) -> Option<&ByteQueue> {
-        match self {
-            Self::Echo(echo) => Some(&echo.unsent),
-            Self::Device(attached) => Some(&attached.unsent),
-            Self::Queries(open) => Some(&open.unsent),
-            Self::Head(_) | Self::Body(_) | Self::Answering(_) | Self::Native(_) => None,
-        }
+impl Speech for Conversation {
+    fn unsent(&self) -> Option<&ByteQueue> {
+        on_dialect!(self, it => it.unsent())
     }
 
-    /// Mutable access to what was said and not taken.
-    pub(crate) fn unsent_mut(&mut self) -> Option<&mut ByteQueue> {
-        match self {
-            Self::Echo(echo) => Some(&mut echo.unsent),
-            Self::Device(attached) => Some(&mut attached.unsent),
-            Self::Queries(open) => Some(&mut open.unsent),
-            Self::Head(_) | Self::Body(_) | Self::Answering(_) | Self::Native(_) => None,
-        }
+    fn unsent_mut(&mut self) -> Option<&mut ByteQueue> {
+        on_dialect!(self, it => it.unsent_mut())
     }
 
-    /// Whether it may stand for days: such ones are looked at in turn, not all at once.
-    pub(crate) fn is_long_lived(&self) -> bool {
-        matches!(self, Self::Native(_) | Self::Device(_) | Self::Queries(_))
+    fn say(&mut self, bytes: &[u8], hub: &mut Hub<NativeEncoder>) {
+        on_dialect!(self, it => it.say(bytes, hub));
+    }
+
+    fn is_long_lived(&self) -> bool {
+        on_dialect!(self, it => it.is_long_lived())
+    }
+
+    fn has_open_body(&self) -> bool {
+        on_dialect!(self, it => it.has_open_body())
+    }
+
+    fn is_deflated(&self, hub: &Hub<NativeEncoder>) -> bool {
+        on_dialect!(self, it => it.is_deflated(hub))
+    }
+
+    fn answers_waiting(&self, hub: &Hub<NativeEncoder>) -> usize {
+        on_dialect!(self, it => it.answers_waiting(hub))
+    }
+
+    fn may_hear(&self, limits: &Limits) -> bool {
+        on_dialect!(self, it => it.may_hear(limits))
+    }
+
+    fn is_all_taken(&self, hub: &Hub<NativeEncoder>) -> bool {
+        on_dialect!(self, it => it.is_all_taken(hub))
+    }
+
+    fn end(&mut self, hub: &mut Hub<NativeEncoder>) {
+        on_dialect!(self, it => it.end(hub));
+    }
+
+    fn say_last(
+        &mut self,
+        refusal: Option<&Refusal>,
+        transport_end: &[u8],
+        hub: &mut Hub<NativeEncoder>,
+    ) -> bool {
+        on_dialect!(self, it => it.say_last(refusal, transport_end, hub))
+    }
+
+    fn is_closing(&self) -> bool {
+        on_dialect!(self, it => it.is_closing())
+    }
+
+    fn overdue(&self, quiet: Quiet, limits: &Limits, by: Option<Overdue>) -> Option<Overdue> {
+        on_dialect!(self, it => it.overdue(quiet, limits, by))
+    }
+
+    fn device(&self) -> Option<&str> {
+        on_dialect!(self, it => it.device())
     }
 }

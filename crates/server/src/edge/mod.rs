@@ -26,6 +26,7 @@ pub(crate) use self::input::{CommandSource, Commands, Waiting};
 pub(crate) use self::poll::{Poll, Polled};
 use self::subscribing::Subscribing;
 pub(crate) use self::wire::Wire;
+use crate::dialects::Speech;
 use crate::port::session::LocalSession;
 
 const READ_BUFFER_BYTES: usize = 64 << 10;
@@ -211,17 +212,13 @@ impl<I: Io> Edge<I> {
         }
     }
 
-    /// Lets a connection go once it took what waits for it.
-    pub(crate) fn close_soon(&mut self, link: ConnectionId, now: Duration) {
+    /// Lets a connection go whose last words were said, once it took what waits for it. Input that waited has a turn, which
+    /// finds that out.
+    pub(crate) fn end_soon(&mut self, link: ConnectionId, now: Duration) {
+        self.inputs.wake(link);
         if self.get(link).is_some() {
             self.closing.add(link, now);
         }
-    }
-
-    /// The same for one whose last words were said. Input that waited has a turn, which finds that out.
-    pub(crate) fn end_soon(&mut self, link: ConnectionId, now: Duration) {
-        self.inputs.wake(link);
-        self.close_soon(link, now);
     }
 
     /// Notes that a peer sends nothing more, and is to be answered still.

@@ -313,10 +313,14 @@ fn broken_frames_end_only_their_own_connection() {
 #[test]
 fn silent_and_slow_peers_are_told_and_closed() {
     let node = Node::start(
-        "[limits]\nrequest_ms = 1000\nsilence_ms = 1000\nping_after_ms = 60000\nkeep_alive_ms = 1000",
+        "[limits]\nrequest_ms = 1000\nsilence_ms = 1000\nping_after_ms = 60000\nkeep_alive_ms = 1000\n\
+         [diagnostics]\necho = true",
     );
     let mut silent = node.socket();
     assert_eq!(silent.hear_end(), (4103, 4103));
+    // Where nothing is said but what comes back, the close frame alone tells why.
+    let mut echo = node.socket_at("/diagnostics/echo", &[]).expect("it opens");
+    assert_eq!(echo.hear_end(), (0, 4103));
     let mut slow = TcpStream::connect(node.address()).expect("it listens");
     slow.set_read_timeout(Some(PATIENCE)).expect("a valid time");
     slow.write_all(b"GET /hea").expect("open");
