@@ -96,6 +96,7 @@ impl<I: Io> Shard<I> {
 
     /// Whether a session's connection has room for an answer of so many bytes, if need be after it took others.
     /// One answer always has, however large.
+    #[must_use]
     pub(crate) fn makes_room(&mut self, session: SessionIndex, bytes: usize) -> bool {
         let bytes_max = self.config.limits.answers_bytes_max;
         let has_room = |waiting: usize| waiting == 0 || waiting.saturating_add(bytes) <= bytes_max;
@@ -114,6 +115,7 @@ impl<I: Io> Shard<I> {
     }
 
     /// Carries out commands; answers whether none is left.
+    #[must_use = "what is left is to be kept"]
     pub(crate) fn carry_out(
         &mut self,
         link: ConnectionId,

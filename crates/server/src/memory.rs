@@ -151,6 +151,7 @@ impl Memory {
     }
 
     /// The same, whether there is room or not.
+    #[must_use = "memory is given back when it is dropped"]
     pub(crate) fn claim(&self, bytes: usize) -> Reservation {
         let reservation = Reservation { memory: self.clone(), bytes: bytes as u64 };
         self.0.reserved.fetch_add(reservation.bytes, Ordering::Relaxed);
@@ -199,6 +200,7 @@ pub(crate) struct Relief {
 
 impl Relief {
     /// Whether another round of shedding begins now: it does after a while.
+    #[must_use = "it is told once"]
     pub(crate) fn begins_round(&mut self, now: Duration) -> bool {
         let begins = now >= self.began_at + LOOK_EVERY;
         if begins {

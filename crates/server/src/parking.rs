@@ -102,6 +102,7 @@ impl<T> Parking<T> {
     }
 
     /// Parks a command.
+    #[must_use = "the answer comes back with it"]
     pub(crate) fn park(&mut self, command: T, now: Duration) -> Place {
         let until = (now + self.wait_max).as_secs() + 1;
         self.due_at = self.due_at.min(Duration::from_secs(until));
@@ -109,6 +110,7 @@ impl<T> Parking<T> {
     }
 
     /// Parks what must not be given up, since whoever waits for it could not go on.
+    #[must_use = "the answer comes back with it"]
     pub(crate) fn park_until_answered(&mut self, command: T) -> Place {
         self.insert(command, u32::MAX)
     }
@@ -124,6 +126,7 @@ impl<T> Parking<T> {
     }
 
     /// The command that an answer is for, which is parked no more; `None` if its time was up, or nothing stands there.
+    #[must_use = "somebody waits for the answer"]
     pub(crate) fn handle_answer(&mut self, place: Place) -> Option<T> {
         let index = place.index as usize;
         self.places.get(index).filter(|parked| parked.generation == place.generation)?;
@@ -137,6 +140,7 @@ impl<T> Parking<T> {
 
     /// Commands whose time is up, after as many `steps` as may be taken, which are counted down. Once in a while it looks at
     /// all places, if need be in several goes: [`Self::is_due`] says whether it is to go on.
+    #[must_use = "they wait for an answer"]
     pub(crate) fn poll_timed_out(&mut self, now: Duration, steps: &mut u64) -> Vec<T> {
         let mut timed_out = Vec::new();
         if !self.is_due(now) {
@@ -229,10 +233,10 @@ mod tests {
         let mut parked = 0;
         for at in 0..100 {
             if parking.has_room() {
-                parking.park(at, seconds(at));
+                let _ = parking.park(at, seconds(at));
                 parked += 1;
             }
-            timed_out(&mut parking, seconds(at));
+            let _ = timed_out(&mut parking, seconds(at));
         }
         assert_eq!((parked, parking.len(), parking.timed_out()), (3, 3, 3));
     }
@@ -241,7 +245,7 @@ mod tests {
     fn what_must_not_be_given_up_is_not() {
         let mut parking = Parking::new(10, WAIT);
         let place = parking.park_until_answered("page");
-        parking.park("command", Duration::ZERO);
+        let _ = parking.park("command", Duration::ZERO);
         assert_eq!(timed_out(&mut parking, seconds(1_000_000)), ["command"]);
         assert_eq!(parking.handle_answer(place), Some("page"));
     }
@@ -271,7 +275,7 @@ mod tests {
         let places: Vec<Place> = (0..COUNT).map(|at| parking.park(at, seconds(1))).collect();
         // Every tenth waits in vain.
         places.iter().enumerate().filter(|(at, _)| at % 10 != 0).for_each(|(_, place)| {
-            parking.handle_answer(*place);
+            assert!(parking.handle_answer(*place).is_some());
         });
         let (mut turns, mut all, mut found) = (0, 0, Vec::new());
         while parking.is_due(seconds(7)) {
@@ -280,7 +284,7 @@ mod tests {
             all += STEPS - steps;
             turns += 1;
             // What is parked meanwhile is not forgotten.
-            parking.park(COUNT, seconds(7));
+            let _ = parking.park(COUNT, seconds(7));
         }
         let in_vain = COUNT.div_ceil(10);
         assert_eq!(found, (0..COUNT).step_by(10).collect::<Vec<_>>());

@@ -49,6 +49,7 @@ impl Peers {
     }
 
     /// The next mail for this shard.
+    #[must_use = "mail is lost otherwise"]
     pub(crate) fn receive(&mut self) -> Option<ShardMail> {
         self.mailbox.receive()
     }

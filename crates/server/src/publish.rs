@@ -42,6 +42,7 @@ impl<I: Io> Shard<I> {
     }
 
     /// A number under which what became of a publication comes back to whoever is `parked`.
+    #[must_use = "the answer comes back with it"]
     pub(crate) fn await_publish(&mut self, parked: Parked) -> Ticket {
         self.publishing.park(parked, self.now.elapsed)
     }

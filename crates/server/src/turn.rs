@@ -89,6 +89,7 @@ impl Turn {
     }
 
     /// Whether another second began since this answered so, and which.
+    #[must_use = "it is told once"]
     pub(crate) fn poll_second(&mut self, now: Moment) -> Option<u32> {
         let now = now.coarse_seconds();
         let is_new = now != self.swept_at;
@@ -116,6 +117,7 @@ impl Turn {
     }
 
     /// How long to wait before the next turn.
+    #[must_use]
     pub(crate) fn pause(&self, now: Moment, next: Next) -> Duration {
         const IDLE: Duration = Duration::from_millis(500);
         const RETRY: Duration = Duration::from_millis(1);

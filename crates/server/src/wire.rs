@@ -12,6 +12,7 @@ const SENDS_PER_TURN: usize = 256;
 
 impl<I: Io> Shard<I> {
     /// Sends what the hub has for its sessions, as much as a turn may; answers whether there is more.
+    #[must_use = "there may be more"]
     pub(crate) fn flush(&mut self) -> bool {
         let now = self.now;
         let (hub, mut wire) = self.hub_and_wire();

@@ -115,6 +115,7 @@ impl HistoryDesk {
     }
 
     /// The number under which the store answers.
+    #[must_use = "the store answers with it"]
     pub(crate) fn park(&mut self, read: StoreRead, now: Duration) -> Ticket {
         let place = match read {
             // A session that waits for a page could not go on without it.
@@ -125,11 +126,13 @@ impl HistoryDesk {
     }
 
     /// Who waits for what the store answers, if somebody still does.
+    #[must_use = "somebody waits for the answer"]
     pub(crate) fn handle_read(&mut self, ticket: Ticket) -> Option<StoreRead> {
         self.reads.handle_answer(Place::of_bits(ticket.0))
     }
 
     /// Those who waited for as long as anybody may, and what they are told.
+    #[must_use = "they wait for an answer"]
     pub(crate) fn poll_timed_out(
         &mut self,
         now: Duration,

@@ -52,11 +52,13 @@ impl HttpDesk {
     }
 
     /// Notes the name of a host that was refused; answers whether the operator is to be told of it.
+    #[must_use = "the operator is told once"]
     pub(crate) fn note_host(&mut self, name: &str, count_max: usize) -> bool {
         self.unknown_hosts.len() < count_max && self.unknown_hosts.insert(name.into())
     }
 
     /// Notes the origin of a page that was refused; answers whether the operator is to be told of it.
+    #[must_use = "the operator is told once"]
     pub(crate) fn note_origin(&mut self, origin: &str, count_max: usize) -> bool {
         self.foreign_origins.len() < count_max
             && origin.len() <= Self::ORIGIN_BYTES_MAX

@@ -55,6 +55,7 @@ impl PublishDesk {
     }
 
     /// A number under which what became of a publication comes back to whoever is `parked`.
+    #[must_use = "the answer comes back with it"]
     pub(crate) fn park(&mut self, parked: Parked, now: Duration) -> Ticket {
         let place = self.parked.park(parked, now);
         Ticket(u64::from(self.shard.0) << PLACE_BITS | place.to_bits())
@@ -82,11 +83,13 @@ impl PublishDesk {
     }
 
     /// Who is to hear what became of a publication of this shard, if somebody still is.
+    #[must_use = "somebody waits for the answer"]
     pub(crate) fn handle_answer(&mut self, ticket: Ticket) -> Option<Parked> {
         self.parked.handle_answer(Place::of_bits(ticket.0))
     }
 
     /// Those who waited for as long as anybody may, and what they are told.
+    #[must_use = "they wait for an answer"]
     pub(crate) fn poll_timed_out(
         &mut self,
         now: Duration,

@@ -136,6 +136,7 @@ impl SubscriberDesk {
     }
 
     /// What a session asked for behind a command that is done.
+    #[must_use = "the commands are to be carried out"]
     pub(crate) fn take_behind(&mut self, link: ConnectionId) -> Option<Behind> {
         let behind = self.behind.remove(&link)?;
         self.changes -= 1 + behind.changes.len();
@@ -143,6 +144,7 @@ impl SubscriberDesk {
     }
 
     /// Puts back what is behind a command if that has to wait again; otherwise it goes on.
+    #[must_use = "the commands that are given back are to be carried out"]
     pub(crate) fn put_back(&mut self, link: ConnectionId, behind: Behind) -> Option<Behind> {
         let Some(again) = self.behind.get_mut(&link) else { return Some(behind) };
         self.changes += behind.changes.len();
@@ -177,11 +179,13 @@ impl SubscriberDesk {
     }
 
     /// The subscribe that waits for what a name came to, if it still does.
+    #[must_use = "somebody waits for the answer"]
     pub(crate) fn handle_positions(&mut self, place: Place) -> Option<(SessionReply, Subscribe)> {
         self.waiting.handle_answer(place)
     }
 
     /// Those who waited for as long as anybody may, and what they are told.
+    #[must_use = "they wait for an answer"]
     pub(crate) fn poll_timed_out(
         &mut self,
         now: Duration,

@@ -55,6 +55,7 @@ impl ClosingConnections {
     }
 
     /// Those to which something happened since they were last taken.
+    #[must_use = "they are looked at once"]
     pub(crate) fn take_touched(&mut self) -> Vec<ConnectionId> {
         std::mem::take(&mut self.touched)
     }
@@ -65,6 +66,7 @@ impl ClosingConnections {
     }
 
     /// The next connection whose time is up.
+    #[must_use = "it is forgotten here"]
     pub(crate) fn pop_due(&mut self, now: Duration) -> Option<ConnectionId> {
         loop {
             let (_, link) = self.until.pop_front_if(|(until, _)| *until <= now)?;

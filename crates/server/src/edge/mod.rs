@@ -97,6 +97,7 @@ impl<I: Io> Edge<I> {
     }
 
     /// Forgets a connection and closes its socket.
+    #[must_use = "what the connection held is to be given back"]
     pub(crate) fn close(&mut self, link: ConnectionId) -> Option<Gone> {
         let Closed { connection, is_used_up } = self.connections.close(link)?;
         self.inputs.forget(link);
@@ -155,6 +156,7 @@ impl<I: Io> Edge<I> {
     }
 
     /// Receives on the socket of a connection. What was received is in the buffer, which is to be given back.
+    #[must_use = "the buffer is to be given back"]
     pub(crate) fn receive(&mut self, link: ConnectionId) -> (Received, Vec<u8>) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let received = match link.socket() {
@@ -176,6 +178,7 @@ impl<I: Io> Edge<I> {
     }
 
     /// Sends what a connection's socket did not take yet, where that is kept here; answers false if the socket is closed.
+    #[must_use = "the socket may be closed"]
     pub(crate) fn send_unsent(&mut self, link: ConnectionId) -> bool {
         self.touch(link);
         let connection = self.connections.get_mut(link);
@@ -247,6 +250,7 @@ impl<I: Io> Edge<I> {
     }
 
     /// The next WebSocket whose time to present a token is up. It may have, or be gone.
+    #[must_use]
     pub(crate) fn poll_unauthenticated(&mut self, now: Duration) -> Option<ConnectionId> {
         let (link, _) = self.unauthenticated.pop_front_if(|(.., until)| *until <= now)?;
         Some(link)

@@ -45,6 +45,7 @@ impl Poll {
     }
 
     /// Takes a poll whose sender has every batch up to `batch`.
+    #[must_use = "somebody waits for what follows"]
     pub(crate) fn handle_poll(&mut self, asker: Asker, batch: u64) -> Polled {
         if batch + 1 == self.batch && is_planted(Fault::PollsUnkept) {
             self.batch = batch;
@@ -60,6 +61,7 @@ impl Poll {
     }
 
     /// The poll that waits, and what it is told.
+    #[must_use = "a poll waits for it"]
     pub(crate) fn take_answer(&mut self) -> Option<(Asker, &[u8])> {
         let asker = self.asker.take()?;
         self.batch += 1;
@@ -76,6 +78,7 @@ impl Poll {
     }
 
     /// What a polled session takes of what it is told; nothing while nobody polls.
+    #[must_use = "not all may have been taken"]
     pub(crate) fn take(&mut self, bytes: &[u8], bytes_max: usize, memory: &Memory) -> hub::Sent {
         /// A little is taken in any case.
         const LITTLE_BYTES: usize = 4 << 10;
