@@ -306,7 +306,7 @@ impl Gate {
         match told {
             Told::Publication { topic, position, publication } => {
                 self.told.count += 1;
-                self.told.bytes += publication.payload().len() as u64;
+                self.told.bytes += publication.kept_bytes() as u64;
                 self.resumed.remove(&topic);
                 self.heard.push_back(Heard::Publication { topic, position, publication });
             }

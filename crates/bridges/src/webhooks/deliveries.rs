@@ -120,7 +120,7 @@ impl Entry {
 
     fn bytes(&self) -> usize {
         match self {
-            Self::Delivery(delivery) => delivery.publication.payload().len(),
+            Self::Delivery(delivery) => delivery.publication.kept_bytes(),
             Self::Missed(_) => 0,
         }
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use model::{PayloadKind, Position, Publication, TopicName};
+use protocol::native::json::encode_headers;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -52,11 +53,12 @@ impl Delivery {
         serde_json::to_vec(&body).expect("texts and numbers can be written")
     }
 
-    /// The payload, in the member that the protocol has for its kind.
+    /// The headers, and the payload in the member that the protocol has for its kind.
     pub(crate) fn content(&self) -> Content<'_> {
         let payload = self.publication.payload();
         let text = || String::from_utf8_lossy(payload).into_owned();
-        let mut content = Content::default();
+        let headers = encode_headers(self.publication.headers().as_ref());
+        let mut content = Content { headers, ..Content::default() };
         match (self.publication.kind(), serde_json::from_slice(payload)) {
             (PayloadKind::Json, Ok(data)) => content.data = Some(data),
             // The server lets in no JSON that is none; if it did, nothing would be lost.
@@ -69,9 +71,11 @@ impl Delivery {
     }
 }
 
-/// One of the three.
+/// Headers, and one of the three.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Content<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +100,7 @@ pub(crate) fn rfc3339(unix_ms: u64) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use model::{Epoch, Limits, Moment, Payload, Sequence};
+    use model::{Epoch, HeaderOrigin, HeaderValue, Headers, Limits, Moment, Payload, Sequence};
 
     use super::*;
 
@@ -123,6 +127,26 @@ pub(crate) mod tests {
              {{\"topic\":\"a/b\",\"epoch\":\"e1\",\"sequence\":7,{member}}}}}"
         );
         assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn headers_stand_in_the_body_beside_the_payload() {
+        let mut headers = Headers::default();
+        for (name, value) in [
+            ("traceparent", HeaderValue::Text("00-af")),
+            ("n", HeaderValue::Number("1.50")),
+            ("host", HeaderValue::Bytes(&[0])),
+        ] {
+            headers.push(name, value, HeaderOrigin::Client).expect("valid");
+        }
+        let plain = delivery("a/b", 7, PayloadKind::Json, b"1");
+        let payload = Payload::with_headers(PayloadKind::Json, &headers, b"1");
+        let now = Moment { elapsed: Duration::ZERO, unix_ms: plain.publication.unix_ms() };
+        let publication = Publication::new(payload, plain.position.sequence, now);
+        let with_headers = Delivery { publication, ..plain };
+        let body = String::from_utf8(with_headers.body()).expect("JSON");
+        let expected = r#""sequence":7,"headers":{"traceparent":"00-af","n":1.50,"host":{"base64":"AA=="}},"data":1}}"#;
+        assert!(body.ends_with(expected), "{body}");
     }
 
     #[test]

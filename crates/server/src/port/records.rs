@@ -65,7 +65,7 @@ impl Recorded {
     /// before it can give credit.
     fn payload_bytes(&self) -> Option<usize> {
         match self {
-            Self::Publication { publication, .. } => Some(publication.payload().len()),
+            Self::Publication { publication, .. } => Some(publication.kept_bytes()),
             Self::Event(Event::Gap(_)) => Some(0),
             Self::Event(_) => None,
         }
