@@ -8,6 +8,8 @@ use model::{
     Sequence, SubscribeOptions, SubscribedTopic, TopicName, TopicPolicy,
 };
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::audiences::audience::AudienceTable;
 use crate::audiences::joining::Joining;
 use crate::audiences::options::OptionsTable;
@@ -22,6 +24,7 @@ use crate::sending::encoder::{Encoder, EncodingIndex, Outlet, Progress, Record, 
 use crate::sending::schedule::Flush;
 use crate::sending::timers::Timers;
 use crate::sessions::awaited::Ahead;
+use crate::sessions::readers::{ReaderPart, ReaderTable};
 use crate::sessions::session::{Membership, Session, SessionTable};
 use crate::sessions::throttle::Throttle;
 use crate::tables::connections::ConnectionId;
@@ -80,6 +83,8 @@ pub struct Hub<E: Encoder> {
     /// Who is on the way into an audience.
     pub(crate) joining: Joining,
     pub(crate) sessions: SessionTable,
+    /// The readers of sessions that name their subscriptions.
+    pub(crate) readers: ReaderTable,
     /// Sessions that wait for this shard to have what they have.
     pub(crate) ahead: Ahead,
     /// What takes more than one turn.
@@ -119,6 +124,7 @@ impl<E: Encoder> Hub<E> {
             options: OptionsTable::default(),
             joining: Joining::default(),
             sessions: SessionTable::default(),
+            readers: ReaderTable::default(),
             ahead: Ahead::default(),
             operations: PendingOperations::new(steps_per_turn),
             flush: Flush { conflates_always, ..Flush::default() },
@@ -154,6 +160,7 @@ impl<E: Encoder> Hub<E> {
             is_told_lagging: false,
             is_throttled: false,
             rests: false,
+            part: ReaderPart::Whole,
             memberships: Default::default(),
             outgoing: None,
             replay: None,
@@ -163,12 +170,16 @@ impl<E: Encoder> Hub<E> {
     /// Bounds how much a session is sent.
     pub fn set_rates(&mut self, session: SessionIndex, rates: Rates, now: Moment) {
         let throttle = Throttle::new(rates, now.elapsed);
+        let is_throttled = throttle.is_some();
         self.sessions.set_throttle(session, throttle);
-        let known = self.sessions.at_mut(session);
-        if !known.is_blocked {
-            // It may have been resting.
-            self.flush.stalled.remove(&session);
-            self.flush.queue(session, known);
+        for reader in self.all_readers(session) {
+            let known = self.sessions.at_mut(reader);
+            (known.is_throttled, known.rests) = (is_throttled, false);
+            if !known.is_blocked {
+                // It may have been resting.
+                self.flush.stalled.remove(&reader);
+                self.flush.queue(reader, known);
+            }
         }
     }
 
@@ -190,7 +201,21 @@ impl<E: Encoder> Hub<E> {
     /// Takes a session out of everything that it reads: it gets what waits for it, and what it is
     /// told from now on.
     pub fn end_reading(&mut self, session: SessionIndex) {
-        let Some(known) = self.sessions.get_mut(session) else { return };
+        if self.sessions.get(session).is_none() {
+            return;
+        }
+        for reader in self.all_readers(session) {
+            self.end_reading_in(reader);
+            if reader == session {
+                self.readers.disown_all(reader);
+            } else {
+                self.close_reader(reader);
+            }
+        }
+    }
+
+    fn end_reading_in(&mut self, session: SessionIndex) {
+        let known = self.sessions.at_mut(session);
         known.replay = None;
         if let Some(outgoing) = &mut known.outgoing {
             outgoing.transfers.clear();
@@ -222,6 +247,7 @@ impl<E: Encoder> Hub<E> {
 
     /// The same, and from where the session could go on after it.
     pub(crate) fn tell_with(&mut self, session: SessionIndex, event: &Event, progress: Progress) {
+        let session = self.speaker_of(session);
         let Some(known) = self.sessions.get_mut(session) else { return };
         let outgoing = known.outgoing.get_or_insert_default();
         outgoing.reserve_first(EVENT_BYTES);
@@ -275,12 +301,24 @@ impl<E: Encoder> Hub<E> {
 
     /// Whether a subscription of a session is yet to be answered: its topics' homes are asked.
     pub fn awaits_topics(&self, session: SessionIndex) -> bool {
-        let session = self.sessions.get(session);
-        session.is_some_and(|known| known.memberships.iter().any(Membership::is_waiting))
+        let Some(known) = self.sessions.get(session) else { return false };
+        let waits = |known: &Session| known.memberships.iter().any(Membership::is_waiting);
+        match known.part {
+            ReaderPart::Whole => waits(known),
+            _ => self.all_readers(session).into_iter().any(|it| waits(self.sessions.at(it))),
+        }
     }
 
     /// Hears that a session's connection takes bytes again.
     pub fn handle_writable(&mut self, session: SessionIndex) {
+        if self.sessions.get(session).is_some_and(|known| known.part != ReaderPart::Whole) {
+            let readers = self.all_readers(session).into_iter();
+            return readers.for_each(|reader| self.handle_writable_in(reader));
+        }
+        self.handle_writable_in(session);
+    }
+
+    fn handle_writable_in(&mut self, session: SessionIndex) {
         let Some(known) = self.sessions.get_mut(session) else { return };
         if known.is_blocked {
             known.is_blocked = false;
@@ -315,7 +353,23 @@ impl<E: Encoder> Hub<E> {
 
     /// How many sessions are open.
     pub fn session_count(&self) -> usize {
-        self.sessions.len()
+        self.sessions.len() - self.readers.further_count()
+    }
+
+    /// All readers of a session, the first of them first.
+    pub(crate) fn all_readers(&self, session: SessionIndex) -> SmallVec<[SessionIndex; 4]> {
+        match self.sessions.get(session).map(|known| known.part) {
+            Some(ReaderPart::First | ReaderPart::Further) => self.readers.all_of(session),
+            Some(ReaderPart::Whole) | None => smallvec![session],
+        }
+    }
+
+    /// The reader whose bytes wait for the connection.
+    pub(crate) fn speaker_of(&self, reader: SessionIndex) -> SessionIndex {
+        match self.sessions.get(reader).map(|known| known.part) {
+            Some(ReaderPart::Further) => self.readers.first_of(reader),
+            Some(ReaderPart::Whole | ReaderPart::First) | None => reader,
+        }
     }
 
     /// The next topic of which the backbone must be asked to tell.
@@ -449,7 +503,7 @@ impl<E: Encoder> Hub<E> {
     /// Counters and gauges.
     pub fn counters(&self) -> Counters {
         Counters {
-            sessions: self.sessions.len() as u64,
+            sessions: self.session_count() as u64,
             audiences: self.audiences.len() as u64,
             topics: self.topics.len() as u64,
             history_bytes: self.topics.history_bytes(),

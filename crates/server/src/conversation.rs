@@ -89,6 +89,7 @@ impl<I: Io> Shard<I> {
             manner.encoding = manner.encoding.extended();
         }
         manner.has_fragments = hello.fragments && features.has(Features::FRAGMENTS);
+        manner.has_ids = features.has(Features::IDS);
         self.hub.set_encoding(session, manner.index());
         self.hub.set_rates(session, rates.stricter(hello.rates), self.now);
         let session_name = self.session_name(link);

@@ -22,13 +22,18 @@ pub(crate) struct Manner {
     pub is_deflated: bool,
     /// Large payloads come in pieces.
     pub has_fragments: bool,
+    /// Subscriptions may have ids, and records have numbers.
+    pub has_ids: bool,
 }
 
 /// In the hub's name for it: beside the number of the encoding.
-const DEFLATED: u8 = 0x80;
-const FRAGMENTS: u8 = 0x40;
-const CHUNK: u8 = 0x20;
-const BARE: u8 = 0x10;
+const IDS: u16 = 0x100;
+const DEFLATED: u16 = 0x80;
+const FRAGMENTS: u16 = 0x40;
+const CHUNK: u16 = 0x20;
+const BARE: u16 = 0x10;
+/// What is left is the number of the encoding.
+const FLAGS: u16 = IDS | DEFLATED | FRAGMENTS | CHUNK | BARE;
 
 /// The hub's name for how bridges are spoken to: not in bytes. No framing is both of these.
 pub(crate) const LOCAL: EncodingIndex = EncodingIndex(CHUNK | BARE);
@@ -43,12 +48,19 @@ impl Manner {
             Framing::Chunk => CHUNK,
             Framing::Bare => BARE,
         };
-        EncodingIndex(self.encoding as u8 | framing | deflated | fragments)
+        let ids = if self.has_ids { IDS } else { 0 };
+        EncodingIndex(self.encoding as u16 | framing | deflated | fragments | ids)
+    }
+
+    /// What publications are told with beyond what every client knows.
+    fn features(self) -> Features {
+        if self.has_ids { Features::UNNAMED.with(Features::IDS) } else { Features::UNNAMED }
     }
 
     /// What is behind the hub's name.
     pub(crate) fn of(index: EncodingIndex) -> Self {
-        let encoding = Encoding::from_number(index.0 & !(DEFLATED | FRAGMENTS | CHUNK | BARE));
+        let number = u8::try_from(index.0 & !FLAGS).ok();
+        let encoding = number.and_then(Encoding::from_number);
         let encoding = encoding.expect("the hub only knows encodings that it was given");
         let framing = match (index.0 & CHUNK != 0, index.0 & BARE != 0) {
             (true, _) => Framing::Chunk,
@@ -60,6 +72,7 @@ impl Manner {
             framing,
             is_deflated: index.0 & DEFLATED != 0,
             has_fragments: index.0 & FRAGMENTS != 0,
+            has_ids: index.0 & IDS != 0,
         }
     }
 }
@@ -82,6 +95,7 @@ pub(crate) enum OpenMessage {
     Bytes {
         builder: MessageBuilder,
         is_deflated: bool,
+        features: Features,
     },
     /// To bridges: a name of what they are told.
     Local,
@@ -147,6 +161,10 @@ impl Payloads for NativeEncoder {
 impl Encoder for NativeEncoder {
     type Message = OpenMessage;
 
+    fn has_ids(&self, encoding: EncodingIndex) -> bool {
+        encoding != LOCAL && Manner::of(encoding).has_ids
+    }
+
     fn fragments(&self, encoding: EncodingIndex) -> bool {
         encoding != LOCAL && Manner::of(encoding).has_fragments
     }
@@ -159,8 +177,10 @@ impl Encoder for NativeEncoder {
         if encoding == LOCAL {
             return OpenMessage::Local;
         }
-        let Manner { encoding, framing, is_deflated, .. } = Manner::of(encoding);
-        OpenMessage::Bytes { builder: MessageBuilder::begin(encoding, framing, out), is_deflated }
+        let manner = Manner::of(encoding);
+        let Manner { encoding, framing, is_deflated, .. } = manner;
+        let builder = MessageBuilder::begin(encoding, framing, out);
+        OpenMessage::Bytes { builder, is_deflated, features: manner.features() }
     }
 
     fn append(
@@ -170,7 +190,7 @@ impl Encoder for NativeEncoder {
         progress: Progress,
         out: &mut Vec<u8>,
     ) {
-        let OpenMessage::Bytes { builder, is_deflated } = message else {
+        let OpenMessage::Bytes { builder, is_deflated, features } = message else {
             return self.records.borrow_mut().append(record, out);
         };
         let encoding = builder.next_record(out);
@@ -180,7 +200,7 @@ impl Encoder for NativeEncoder {
         {
             *is_deflated &= compress;
         }
-        self.append_record(encoding, record, progress, out);
+        self.append_record(encoding, *features, record, progress, out);
     }
 
     fn append_made(
@@ -190,7 +210,7 @@ impl Encoder for NativeEncoder {
         compress: bool,
         out: &mut Vec<u8>,
     ) {
-        if let OpenMessage::Bytes { builder, is_deflated } = message {
+        if let OpenMessage::Bytes { builder, is_deflated, .. } = message {
             *is_deflated &= compress;
             builder.next_record(out);
         }
@@ -204,14 +224,15 @@ impl Encoder for NativeEncoder {
         progress: Progress,
         out: &mut Vec<u8>,
     ) {
-        match encoding == LOCAL {
-            true => self.records.borrow_mut().append(record, out),
-            false => self.append_record(Manner::of(encoding).encoding, record, progress, out),
+        if encoding == LOCAL {
+            return self.records.borrow_mut().append(record, out);
         }
+        let manner = Manner::of(encoding);
+        self.append_record(manner.encoding, manner.features(), record, progress, out);
     }
 
     fn finish(&self, message: OpenMessage, out: &mut Vec<u8>) {
-        let OpenMessage::Bytes { builder, is_deflated } = message else { return };
+        let OpenMessage::Bytes { builder, is_deflated, .. } = message else { return };
         if is_deflated {
             let mut deflater = self.deflater.borrow_mut();
             builder.finish_deflated(&mut deflater, self.deflate_bytes_min, out);
@@ -225,12 +246,13 @@ impl NativeEncoder {
     fn append_record(
         &self,
         encoding: Encoding,
+        features: Features,
         record: Record<'_>,
         progress: Progress,
         out: &mut Vec<u8>,
     ) {
         let start = encoding.begin_record(name_of(record), out);
-        append_json_or_binary(encoding, record, out);
+        append_json_or_binary(encoding, features, record, out);
         if self.has_unknown {
             append_unknown(encoding, out);
         }
@@ -302,8 +324,13 @@ fn place_in_many(record: Record<'_>, progress: Progress) -> Option<EventPlace<'_
     }
 }
 
-fn append_json_or_binary(encoding: Encoding, record: Record<'_>, out: &mut Vec<u8>) {
-    let told = |stamps, is_next| Told { features: Features::UNNAMED, stamps, is_next };
+fn append_json_or_binary(
+    encoding: Encoding,
+    features: Features,
+    record: Record<'_>,
+    out: &mut Vec<u8>,
+) {
+    let told = |stamps, is_next| Told { features, stamps, is_next };
     match record {
         Record::Publication { topic, number, publication, form, stamps, .. } => {
             let told = told(stamps, form == Form::Short);

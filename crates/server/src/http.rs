@@ -441,7 +441,8 @@ impl<I: Io> Shard<I> {
         let is_full = |deflate: &Deflate| deflate.window_bits == WINDOW_BITS;
         handshake.deflate = handshake.deflate.filter(is_full);
         let (framing, is_deflated) = (Framing::WebSocket, handshake.deflate.is_some());
-        let manner = Manner { encoding, framing, is_deflated, has_fragments: false };
+        let manner =
+            Manner { encoding, framing, is_deflated, has_fragments: false, has_ids: false };
         let native = self.open_session(link, manner, &principal);
         let mut answer = Vec::new();
         encode_handshake_response(&handshake, &mut answer);

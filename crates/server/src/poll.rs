@@ -20,7 +20,8 @@ impl<I: Io> Shard<I> {
     /// Opens a session whose first poll this is.
     pub(crate) fn open_polled(&mut self, asker: Asker, new: NewSession, counted: Option<Counted>) {
         let (encoding, framing) = (Encoding::Lines, Framing::Bare);
-        let manner = Manner { encoding, framing, is_deflated: false, has_fragments: false };
+        let manner =
+            Manner { encoding, framing, is_deflated: false, has_fragments: false, has_ids: false };
         let heard_at = self.now.coarse_seconds();
         let link = self.edge.connections.open_unattached(Connection::new(heard_at));
         let native = self.open_session(link, manner, &new.principal);

@@ -144,7 +144,8 @@ impl<I: Io> Shard<I> {
         let mut begin = Vec::new();
         encode_response_head(200, &self.date(), &fields, body, false, &mut begin);
         begin_stream(encoding, framing, new.opening.padding_bytes, &mut begin);
-        let manner = Manner { encoding, framing, is_deflated: false, has_fragments: false };
+        let manner =
+            Manner { encoding, framing, is_deflated: false, has_fragments: false, has_ids: false };
         let native = self.open_session(link, manner, &new.principal);
         let session = native.session;
         self.hub.tell_bytes(session, &begin);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use model::{
     Event, GapReason, HashSet, Position, Resume, Selector, Sequence, Start, Subscribed,
-    SubscribedTopic,
+    SubscribedTopic, SubscriptionId,
 };
 
 use crate::audiences::joining::{Grant, PendingJoin, Wish};
@@ -83,6 +83,10 @@ impl<E: Encoder> Hub<E> {
                 return false;
             }
             let wish = join.wishes.pop_front().expect("there is one");
+            let pending = join.wishes.iter().filter_map(|it| it.subscription);
+            let pending: Vec<SubscriptionId> = pending.collect();
+            self.keep_places(session, &wish, &pending, cursor, &mut grant.added);
+            self.describe_by_id(session, audience, &wish, &pending, &mut grant);
             self.finish_grant(session, wish, *grant);
             // Also if the session leaves before the rest is granted.
             join.cursor = Some(cursor);
@@ -175,7 +179,7 @@ impl<E: Encoder> Hub<E> {
 
     /// Answers a `subscribe`, and has its topics read.
     fn finish_grant(&mut self, session: SessionIndex, wish: Wish, grant: Grant) {
-        let Wish { id, selectors, is_resumable, .. } = wish;
+        let Wish { id, subscription, selectors, is_resumable, .. } = wish;
         let Grant { told, added, in_order, begun_ms, is_whole, has_gap, ahead, .. } = grant;
         if !added.is_empty() {
             let known = self.sessions.at_mut(session);
@@ -198,10 +202,12 @@ impl<E: Encoder> Hub<E> {
             (true, false) => Progress::InTopic,
             (true, true) => Progress::At(begun_ms),
         };
-        let subscription = None;
         let subscribed = Subscribed { id, subscription, selectors, topics: told };
         let subscribed = Event::Subscribed(subscribed);
         self.tell_with(session, &subscribed, progress);
+        if let Some(subscription) = subscription {
+            self.complete_later(session, subscription);
+        }
     }
 
     /// Goes on with what a session is to read afresh beside other topics; answers whether that is all, or it went.
@@ -308,8 +314,17 @@ impl<E: Encoder> Hub<E> {
         let reason = GapReason::History;
         let announce = Announce::of_named(topic.head);
         let (topic, conflates_after, epoch) = (index, topic.head, topic.epoch);
-        let wanted =
-            ReplayTopic { topic, after, conflates_after, gap, reason, announce, epoch, recovered };
+        let wanted = ReplayTopic {
+            topic,
+            after,
+            conflates_after,
+            gap,
+            reason,
+            announce,
+            epoch,
+            recovered,
+            begins_after: None,
+        };
         (wanted, described)
     }
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use model::{
-    CommandId, HashMap, HashSet, Position, Selector, Sequence, Start, SubscribedTopic, TopicName,
+    CommandId, HashMap, HashSet, Position, Selector, Sequence, Start, SubscribedTopic,
+    SubscriptionId, TopicName,
 };
 
 use crate::sessions::replay::{AheadIn, InOrder};
@@ -15,6 +16,8 @@ use crate::topics::name_walk::Walk;
 #[derive(Debug)]
 pub(crate) struct Wish {
     pub id: Option<CommandId>,
+    /// The subscription, if it has an id.
+    pub subscription: Option<SubscriptionId>,
     pub selectors: Vec<Selector>,
     pub start: Start,
     /// By name, each topic once.
@@ -26,6 +29,7 @@ pub(crate) struct Wish {
 impl Wish {
     pub(crate) fn new(
         id: Option<CommandId>,
+        subscription: Option<SubscriptionId>,
         selectors: Vec<Selector>,
         start: Start,
         mut positions: Vec<(TopicName, Position)>,
@@ -34,7 +38,7 @@ impl Wish {
         // Where one is named twice the first counts.
         positions.sort_by(|(one, _), (other, _)| one.cmp(other));
         positions.dedup_by(|(one, _), (other, _)| one == other);
-        Self { id, selectors, start, positions, is_resumable }
+        Self { id, subscription, selectors, start, positions, is_resumable }
     }
 
     pub(crate) fn position_in(&self, topic: &TopicName) -> Option<&Position> {

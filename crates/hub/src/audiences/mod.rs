@@ -2,6 +2,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod audience;
+pub(crate) mod by_id;
 pub(crate) mod delta;
 pub(crate) mod disposition;
 pub(crate) mod grant;

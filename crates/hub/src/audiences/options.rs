@@ -1,15 +1,20 @@
 //! How subscriptions are read: each different manner is kept once, however many audiences have it.
 
+use std::cell::RefCell;
+
 use model::{Conflation, DeltaKind, HashMap, Stamps, SubscribeOptions};
 
 use crate::sending::encoder::{EncodingIndex, Progress};
-use crate::tables::index::{SessionIndex, Slots};
+use crate::tables::index::{SessionIndex, Slots, TopicIndex};
+use crate::topics::reading_numbers::ReadingNumbers;
 
 /// How a subscription is read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Manner {
     pub options: SubscribeOptions,
     pub encoding: EncodingIndex,
+    /// Whether its subscriptions have ids.
+    pub is_by_id: bool,
     /// The one session that reads so, where audiences are turned off (to measure what they are worth).
     pub solo: Option<SessionIndex>,
 }
@@ -18,11 +23,22 @@ pub(crate) struct Manner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OptionsIndex(u32);
 
+#[cfg(test)]
+impl OptionsIndex {
+    pub(crate) fn of_place(place: u32) -> Self {
+        Self(place)
+    }
+}
+
 /// One manner, and its filter ready to be asked.
 #[derive(Debug)]
 pub(crate) struct Known<F> {
     pub manner: Manner,
     pub filter: Option<F>,
+    /// Whether topics have a number for each manner in which they are read.
+    pub has_ids: bool,
+    /// Whether it is the manner in which most read that have ids.
+    pub is_usual: bool,
     holders: u32,
 }
 
@@ -55,11 +71,13 @@ impl<F> Known<F> {
 pub(crate) struct OptionsTable<F> {
     slots: Slots<Known<F>>,
     by_manner: HashMap<Manner, OptionsIndex>,
+    /// Numbers of topics that are read in one of them. Given out when they are first told.
+    numbers: RefCell<ReadingNumbers>,
 }
 
 impl<F> Default for OptionsTable<F> {
     fn default() -> Self {
-        Self { slots: Slots::default(), by_manner: HashMap::default() }
+        Self { slots: Slots::default(), by_manner: HashMap::default(), numbers: RefCell::default() }
     }
 }
 
@@ -73,13 +91,19 @@ impl<F> OptionsTable<F> {
     }
 
     /// The place of `manner`, which one more holds from now on.
-    pub(crate) fn hold(&mut self, manner: &Manner, filter: impl Fn(&str) -> F) -> OptionsIndex {
+    pub(crate) fn hold(
+        &mut self,
+        manner: &Manner,
+        has_ids: bool,
+        filter: impl Fn(&str) -> F,
+    ) -> OptionsIndex {
         if let Some(&known) = self.by_manner.get(manner) {
             self.hold_again(known);
             return known;
         }
         let filter = manner.options.filter.as_deref().map(filter);
-        let known = Known { manner: manner.clone(), filter, holders: 1 };
+        let is_usual = manner.is_by_id && manner.options == SubscribeOptions::default();
+        let known = Known { manner: manner.clone(), filter, has_ids, is_usual, holders: 1 };
         let index = OptionsIndex(self.slots.insert(known));
         self.by_manner.insert(manner.clone(), index);
         index
@@ -89,7 +113,22 @@ impl<F> OptionsTable<F> {
         self.slots.get_mut(index.0).expect("held options exist").holders += 1;
     }
 
-    /// Lets go of options; what nobody holds is forgotten.
+    /// The number by which a topic is told to those who read with these options, if its own is `number`.
+    pub(crate) fn number_of(&self, index: OptionsIndex, topic: TopicIndex, number: u32) -> u32 {
+        let known = self.at(index);
+        match (known.has_ids, known.is_usual) {
+            (false, _) => number,
+            (true, true) => number * 2,
+            (true, false) => self.numbers.borrow_mut().find_or_give(index, topic) * 2 + 1,
+        }
+    }
+
+    /// Takes back the numbers of a topic that is gone.
+    pub(crate) fn forget_topic(&mut self, topic: TopicIndex) {
+        self.numbers.get_mut().forget_topic(topic);
+    }
+
+    /// Lets go of options; what nobody holds is forgotten, and the numbers of topics that were read so are taken back.
     pub(crate) fn release(&mut self, index: OptionsIndex) {
         let known = self.slots.get_mut(index.0).expect("held options exist");
         known.holders -= 1;
@@ -97,6 +136,7 @@ impl<F> OptionsTable<F> {
             && let Some(gone) = self.slots.remove(index.0)
         {
             self.by_manner.remove(&gone.manner);
+            self.numbers.get_mut().forget_options(index);
         }
     }
 
@@ -115,12 +155,13 @@ mod tests {
         let manner = |filter: Option<&str>| Manner {
             options: SubscribeOptions { filter: filter.map(Into::into), ..Default::default() },
             encoding: EncodingIndex(0),
+            is_by_id: false,
             solo: None,
         };
         let (plain, filtered) = (manner(None), manner(Some("a > 1")));
-        let one = table.hold(&plain, str::to_owned);
-        assert_eq!(table.hold(&plain, str::to_owned), one);
-        let other = table.hold(&filtered, str::to_owned);
+        let one = table.hold(&plain, false, str::to_owned);
+        assert_eq!(table.hold(&plain, false, str::to_owned), one);
+        let other = table.hold(&filtered, false, str::to_owned);
         assert_eq!(table.at(other).filter.as_deref(), Some("a > 1"));
         table.release(one);
         table.release(other);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use model::planted::{Fault, is_planted};
 use model::{
     Code, CommandId, Event, HashMap, HashSet, Refusal, Selector, Sequence, Subscribe,
-    SubscribeOptions, Subscribed, Unsubscribe,
+    SubscribeOptions, Subscribed, SubscriptionId, Unsubscribe,
 };
 
 use crate::audiences::audience::AudienceKey;
@@ -42,26 +42,42 @@ impl<E: Encoder> Hub<E> {
         &mut self,
         session: SessionIndex,
         id: Option<CommandId>,
-        mut wanted: Subscribe,
+        wanted: Subscribe,
     ) -> Result<(), Refusal> {
-        if wanted.subscription.is_some() {
-            return Err(no_ids_yet());
+        if let Some(subscription) = wanted.subscription {
+            return self.subscribe_by_id(session, id, subscription, wanted);
         }
-        self.check_count(session, &wanted.selectors)?;
-        self.check_options(session, &wanted.options)?;
+        let manner = self.manner(session, &wanted.options);
+        self.check_count(session, &wanted.selectors, 0)?;
+        self.check_options(&manner)?;
+        let reader = self.reader_without_ids(session);
+        let session = reader.unwrap_or_else(|| self.unused_reader(session));
         let overlapping = self.overlapping(session, &wanted.selectors)?;
         if !overlapping.is_empty() || wanted.selectors.iter().any(Selector::has_wildcard) {
             self.check_operations()?;
         }
         self.check_merge(session, &overlapping)?;
+        self.join(session, id, wanted, overlapping, &manner);
+        Ok(())
+    }
+
+    /// Lets a session read more, together with what it reads that overlaps.
+    pub(crate) fn join(
+        &mut self,
+        session: SessionIndex,
+        id: Option<CommandId>,
+        mut wanted: Subscribe,
+        overlapping: Vec<AudienceIndex>,
+        manner: &Manner,
+    ) {
         let mut luggage = self.pack_all(session, overlapping);
         luggage.selectors.extend(wanted.selectors.iter().cloned());
-        let Subscribe { selectors, start, positions, options, .. } = &mut wanted;
+        let Subscribe { subscription, selectors, start, positions, options, .. } = &mut wanted;
         let (selectors, positions) = (std::mem::take(selectors), std::mem::take(positions));
-        let wish = Wish::new(id, selectors, start.clone(), positions, options.is_resumable);
+        let wish =
+            Wish::new(id, *subscription, selectors, start.clone(), positions, options.is_resumable);
         luggage.wishes.push_back(wish);
-        self.enter(session, luggage, wanted.options);
-        Ok(())
+        self.enter(session, luggage, manner);
     }
 
     /// Ends subscriptions. All selectors must be subscribed, or nothing happens.
@@ -71,38 +87,53 @@ impl<E: Encoder> Hub<E> {
         id: Option<CommandId>,
         unwanted: Unsubscribe,
     ) -> Result<(), Refusal> {
-        let Unsubscribe::Selectors(selectors) = unwanted else {
-            return Err(no_ids_yet());
+        let selectors = match unwanted {
+            Unsubscribe::Selectors(selectors) => selectors,
+            Unsubscribe::Subscription(subscription) => {
+                return self.unsubscribe_by_id(session, id, subscription);
+            }
         };
-        self.end_subscriptions(session, &selectors)?;
+        let reader = self.reader_without_ids(session);
+        match (reader, selectors.first()) {
+            (Some(reader), _) => self.end_in(reader, &selectors, None)?,
+            (None, Some(strange)) => return Err(not_subscribed(strange)),
+            (None, None) => {}
+        }
         let (subscription, has_lagged) = (None, false);
         self.tell(session, &Event::Unsubscribed { id, subscription, selectors, has_lagged });
         Ok(())
     }
 
-    pub(crate) fn end_subscriptions(
+    /// Ends what a reader reads under some selectors, all of which it has, and a `subscribe` of `ended` that is not
+    /// answered yet.
+    pub(crate) fn end_in(
         &mut self,
         session: SessionIndex,
         unwanted: &[Selector],
+        ended: Option<SubscriptionId>,
     ) -> Result<(), Refusal> {
         let mut gone: HashSet<&Selector> = unwanted.iter().collect();
         self.note_work(unwanted.len());
-        let touched = self.audiences_with(session, &mut gone);
+        let mut touched = self.audiences_with(session, &mut gone);
         if let Some(strange) = unwanted.iter().find(|it| gone.contains(it)) {
-            let text = format!(
-                "cannot unsubscribe from `{strange}`: this session is not subscribed to it; give \
-                 the selector exactly as it was subscribed"
-            );
-            return Err(Refusal::new(Code::NotSubscribed, text));
+            return Err(not_subscribed(strange));
         }
+        touched.extend(ended.and_then(|ended| self.audience_awaited_by(session, ended)));
+        touched.sort_unstable();
+        touched.dedup();
         let gone: HashSet<&Selector> = unwanted.iter().collect();
         // The last first: so the others keep their places among the memberships.
         for audience in touched.into_iter().rev() {
-            let options = self.options_of(audience).clone();
+            let options = self.audiences.at(audience).key.options;
+            let manner = self.options.at(options).manner.clone();
             let mut luggage = self.pack(session, audience);
             luggage.selectors.retain(|selector| !gone.contains(selector));
             for mut wish in std::mem::take(&mut luggage.wishes) {
-                let is_wanted = |selector: &Selector| !gone.contains(selector);
+                let wish_id = wish.subscription;
+                let is_wanted = |selector: &Selector| match wish_id {
+                    Some(_) => wish_id != ended,
+                    None => !gone.contains(selector),
+                };
                 if wish.selectors.iter().any(is_wanted) {
                     wish.selectors.retain(is_wanted);
                     luggage.wishes.push_back(wish);
@@ -110,7 +141,7 @@ impl<E: Encoder> Hub<E> {
                     self.answer_taken_back(session, wish);
                 }
             }
-            self.enter(session, luggage, options);
+            self.enter(session, luggage, &manner);
         }
         self.forget_unread_topics(session);
         Ok(())
@@ -118,31 +149,24 @@ impl<E: Encoder> Hub<E> {
 
     /// Answers a `subscribe` that is taken back before its topics are known: nothing of them is told.
     fn answer_taken_back(&mut self, session: SessionIndex, wish: Wish) {
-        let Wish { id, selectors, .. } = wish;
+        let Wish { id, subscription, selectors, .. } = wish;
         if is_planted(Fault::UnansweredSubscribe) {
             return;
         }
-        let (subscription, topics) = (None, Vec::new());
+        let topics = Vec::new();
         let subscribed = Subscribed { id, subscription, selectors, topics };
         self.tell(session, &Event::Subscribed(subscribed));
     }
 
-    fn manner(&self, session: SessionIndex, options: &SubscribeOptions) -> Manner {
+    pub(crate) fn manner(&self, session: SessionIndex, options: &SubscribeOptions) -> Manner {
         let encoding = self.sessions.at(session).encoding;
         let solo = (!self.settings.audiences).then_some(session);
-        Manner { options: options.clone(), encoding, solo }
+        Manner { options: options.clone(), encoding, is_by_id: false, solo }
     }
 
-    fn check_options(
-        &self,
-        session: SessionIndex,
-        options: &SubscribeOptions,
-    ) -> Result<(), Refusal> {
+    pub(crate) fn check_options(&self, manner: &Manner) -> Result<(), Refusal> {
         let count_max = self.settings.limits.subscribe_options_max;
-        if self.options.len() < count_max
-            || self.options.has(&self.manner(session, options))
-            || !self.settings.audiences
-        {
+        if self.options.len() < count_max || self.options.has(manner) || !self.settings.audiences {
             return Ok(());
         }
         let text = format!(
@@ -153,14 +177,16 @@ impl<E: Encoder> Hub<E> {
         Err(Refusal::new(Code::TooManySubscriptions, text))
     }
 
-    fn check_count(&self, session: SessionIndex, more: &[Selector]) -> Result<(), Refusal> {
-        let has: usize = self
-            .sessions
-            .at(session)
-            .memberships
-            .iter()
-            .map(|membership| self.audiences.at(membership.audience).key.selectors.len())
-            .sum();
+    /// Whether a session may have more subscriptions, once so many are freed.
+    pub(crate) fn check_count(
+        &self,
+        session: SessionIndex,
+        more: &[Selector],
+        freed: usize,
+    ) -> Result<(), Refusal> {
+        let readers = self.all_readers(session).into_iter();
+        let has: usize = readers.map(|reader| self.subscriptions_of(reader)).sum();
+        let has = has - freed;
         let count_max = self.settings.limits.subscriptions_per_session_max;
         if has + more.len() <= count_max {
             return Ok(());
@@ -174,6 +200,28 @@ impl<E: Encoder> Hub<E> {
                  pattern, or raise the limit in the configuration"
             ),
         ))
+    }
+
+    fn subscriptions_of(&self, reader: SessionIndex) -> usize {
+        let memberships = self.sessions.at(reader).memberships.iter();
+        let selectors =
+            memberships.map(|it| self.audiences.at(it.audience).key.selectors.len()).sum();
+        self.readers.count_in(reader).max(selectors)
+    }
+
+    /// The audience of which a session awaits the topics for a `subscribe` of this id.
+    fn audience_awaited_by(
+        &self,
+        session: SessionIndex,
+        subscription: SubscriptionId,
+    ) -> Option<AudienceIndex> {
+        let memberships = self.sessions.at(session).memberships.iter();
+        let mut audiences = memberships.map(|membership| membership.audience);
+        audiences.find(|audience| {
+            let join = self.joining.joins.get(audience).and_then(|joins| joins.get(session));
+            let mut wishes = join.into_iter().flat_map(|join| &join.wishes);
+            wishes.any(|wish| wish.subscription == Some(subscription))
+        })
     }
 
     /// The audiences by which a session reads some of these selectors, which it takes out of them.
@@ -203,7 +251,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// The audiences of a session that share a topic with `selectors`.
-    fn overlapping(
+    pub(crate) fn overlapping(
         &self,
         session: SessionIndex,
         selectors: &[Selector],
@@ -237,7 +285,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Whether what a session stands at different places in has few enough topics to be looked at in one turn.
-    fn check_merge(
+    pub(crate) fn check_merge(
         &self,
         session: SessionIndex,
         audiences: &[AudienceIndex],
@@ -344,7 +392,10 @@ impl<E: Encoder> Hub<E> {
 
     /// The newest sequence of each topic among the deliveries up to the one that is named for it, where that is
     /// known.
-    fn sequences_at(&self, deliveries: &HashMap<TopicIndex, u64>) -> HashMap<TopicIndex, Sequence> {
+    pub(crate) fn sequences_at(
+        &self,
+        deliveries: &HashMap<TopicIndex, u64>,
+    ) -> HashMap<TopicIndex, Sequence> {
         let mut found: HashMap<TopicIndex, Sequence> = HashMap::default();
         let mut sought: HashMap<TopicIndex, u64> = HashMap::default();
         for (&index, &delivery) in deliveries {
@@ -444,12 +495,12 @@ impl<E: Encoder> Hub<E> {
 
     /// Puts a session into the audience of these selectors, if any are left, and closes those
     /// that it came from if it was their last.
-    fn enter(&mut self, session: SessionIndex, luggage: Luggage, options: SubscribeOptions) {
+    fn enter(&mut self, session: SessionIndex, luggage: Luggage, manner: &Manner) {
         if luggage.selectors.is_empty() {
             return self.release(luggage.left);
         }
-        let (manner, encoder) = (self.manner(session, &options), &self.encoder);
-        let options = self.options.hold(&manner, |text| encoder.filter(text));
+        let (has_ids, encoder) = (self.encoder.has_ids(manner.encoding), &self.encoder);
+        let options = self.options.hold(manner, has_ids, |text| encoder.filter(text));
         self.enter_audience(session, luggage, options);
         self.options.release(options);
     }
@@ -499,10 +550,12 @@ impl<E: Encoder> Hub<E> {
     }
 }
 
-/// Says that subscriptions have no ids here.
-fn no_ids_yet() -> Refusal {
-    let text = "cannot give the subscription an id: this server has no `ids`; go by `features` in its `welcome`";
-    Refusal::new(Code::UnknownCommand, text)
+fn not_subscribed(strange: &Selector) -> Refusal {
+    let text = format!(
+        "cannot unsubscribe from `{strange}`: this session is not subscribed to it; give the selector exactly as it was \
+         subscribed"
+    );
+    Refusal::new(Code::NotSubscribed, text)
 }
 
 /// The topic that a delivery is of: the one that is sought in its place, if that is what is planted.

@@ -82,6 +82,11 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
+    fn remove_topic(&mut self, index: TopicIndex) {
+        self.options.forget_topic(index);
+        self.topics.remove(index);
+    }
+
     /// Closes an audience in which nobody is any more.
     pub(crate) fn close_audience(&mut self, index: AudienceIndex) {
         let Some((key, work)) = self.audiences.close(index) else { return };
@@ -122,7 +127,7 @@ impl<E: Encoder> Hub<E> {
             let name = topic.name.clone();
             self.post(home, HubMail::Unfollow(name));
             self.renewal.forget(index);
-            self.topics.remove(index);
+            self.remove_topic(index);
             return;
         }
         let is_asked_for =
@@ -130,7 +135,7 @@ impl<E: Encoder> Hub<E> {
         let has_followers = is_asked_for || !topic.followers.is_empty();
         if !topic.is_revealed() && !has_followers {
             self.followers.askers.remove(&index);
-            self.topics.remove(index);
+            self.remove_topic(index);
         }
     }
 

@@ -253,8 +253,9 @@ impl<'a, E: Encoder, S> Builder<'a, E, S> {
     }
 }
 
-/// Of what a record was made: a delivery, in an encoding, in a form, with a place to go on from or without, and stamps.
-pub(crate) type MadeOf = (u64, EncodingIndex, Form, Progress, Stamps);
+/// Of what a record was made: a delivery, by which number, in an encoding, in a form, with a place to go on from or without, and
+/// stamps.
+pub(crate) type MadeOf = (u64, u32, EncodingIndex, Form, Progress, Stamps);
 
 /// Encoded records that several audiences of one flush share.
 #[derive(Debug, Default)]
@@ -301,7 +302,7 @@ mod tests {
         let mut made = MadeRecords::default();
         for number in 0..100_000 {
             let stamps = Stamps::default();
-            let of = (number, EncodingIndex(0), Form::Short, Progress::Unknown, stamps);
+            let of = (number, 7, EncodingIndex(0), Form::Short, Progress::Unknown, stamps);
             assert_eq!(made.find_or_make(of, |out| out.resize(out.len() + 1_000, 1)).len(), 1_000);
             assert!(made.bytes.len() <= MadeRecords::BYTES_MAX + 1_000, "{}", made.bytes.len());
         }

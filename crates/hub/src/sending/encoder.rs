@@ -8,7 +8,7 @@ use crate::tables::connections::ConnectionId;
 
 /// Which of the server's encodings a session speaks. The hub only compares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct EncodingIndex(pub u8);
+pub struct EncodingIndex(pub u16);
 
 /// Whether a publication's sequence follows from what the reader knows already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,6 +112,8 @@ pub trait Encoder: Payloads {
 
     /// Whether a message may hold several records.
     fn batches(&self, encoding: EncodingIndex) -> bool;
+    /// Whether sessions may name their subscriptions, and are told numbers that tell them apart.
+    fn has_ids(&self, encoding: EncodingIndex) -> bool;
     /// Whether large payloads are told in pieces.
     fn fragments(&self, encoding: EncodingIndex) -> bool;
     /// Opens a message at the end of `out`.

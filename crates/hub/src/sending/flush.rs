@@ -18,7 +18,7 @@ use crate::sending::encoder::{Encoder, Form, Outlet, Progress, Record, Sent};
 use crate::sending::schedule::Flush;
 use crate::sending::timers::Timer;
 use crate::sending::transfer::Transfer;
-use crate::sessions::catch_up::write_event;
+use crate::sessions::catch_up::{Described, write_event};
 use crate::sessions::session::LargeRest;
 use crate::tables::index::{AudienceIndex, Member, SessionIndex};
 use crate::topics::delivery::{Delivery, What};
@@ -275,12 +275,15 @@ impl<E: Encoder> Hub<E> {
     /// Whether a batch can be made for all members at once: everything in it is still among the
     /// recent deliveries, and nothing in it must be fetched from the store for each.
     pub(crate) fn is_encodable(&self, index: WorkIndex) -> bool {
-        let mut cut = self.flush.work(index).cut.iter();
-        cut.all(|number| match self.deliveries.get(*number) {
+        let work = self.flush.work(index);
+        let is_by_id = self.is_by_id(work.audience);
+        work.cut.iter().all(|number| match self.deliveries.get(*number) {
             None => false,
             Some(Delivery { topic, what: What::Lost(_), .. }) => {
                 !self.topics.get(*topic).is_some_and(|topic| self.is_on_disk(topic))
             }
+            // It says which subscriptions of a session it is for.
+            Some(Delivery { what: What::Announcement { .. }, .. }) => !is_by_id,
             Some(_) => true,
         })
     }
@@ -355,13 +358,15 @@ impl<E: Encoder> Hub<E> {
         for (at, &number) in work.cut.iter().enumerate() {
             let Some(delivery) = self.deliveries.get(number) else { continue };
             let topic = self.topics.at(delivery.topic);
+            let (name, topic_number) =
+                (&topic.name, self.options.number_of(options, delivery.topic, topic.number));
             let What::Publication(publication) = &delivery.what else {
-                write_event(&self.topics, delivery.topic, &delivery.what, |record| {
+                let told = Described { number: topic_number, subscriptions: Vec::new() };
+                write_event(&self.topics, delivery.topic, &delivery.what, told, |record| {
                     builder.record(record, number);
                 });
                 continue;
             };
-            let (name, topic_number) = (&topic.name, topic.number);
             let policy = self.settings.policy(topic.policy);
             let verdict = work.verdicts.get(at);
             // Where some are left out, the low bits of a sequence could be ambiguous.
@@ -405,7 +410,7 @@ impl<E: Encoder> Hub<E> {
                         stamps,
                     };
                     if topic.readers.len() > 1 {
-                        let of = (number, encoding, form, progress, stamps);
+                        let of = (number, topic_number, encoding, form, progress, stamps);
                         let bytes = made.find_or_make(of, |out| {
                             self.counters.records_encoded += 1;
                             self.encoder.record(encoding, record, progress, out);
@@ -463,7 +468,8 @@ impl<E: Encoder> Hub<E> {
         };
         let range = sent..begun.end;
         let rest = || {
-            let rest = self.large_rest(begun.step, Form::Full, sent - begun.start)?;
+            let rest =
+                self.large_rest(work.audience, begun.step, Form::Full, sent - begun.start)?;
             let topic = self.topics.at(self.deliveries.get(begun.step)?.topic);
             let is_next =
                 work.verdicts.is_empty() && self.settings.policy(topic.policy).interval.is_zero();
@@ -475,16 +481,18 @@ impl<E: Encoder> Hub<E> {
             Some(LargeRest { form, delta, progress, stamps, ..rest })
         };
         let large = is_large.then(rest).flatten();
-        let outgoing = self.sessions.at_mut(member).outgoing.get_or_insert_default();
+        let bytes = batch.bytes.get(range).unwrap_or_default().to_vec();
+        let outgoing = self.outgoing(member);
         match large {
             Some(rest) => outgoing.large = Some(Box::new(rest)),
-            None => outgoing.bytes.splice(0..0, batch.bytes[range].iter().copied()).for_each(drop),
+            None => outgoing.bytes.splice(0..0, bytes).for_each(drop),
         }
         place
     }
 
     pub(crate) fn large_rest(
         &self,
+        audience: AudienceIndex,
         delivery: u64,
         form: Form,
         sent_bytes: usize,
@@ -494,7 +502,7 @@ impl<E: Encoder> Hub<E> {
         let topic = self.topics.at(delivery.topic);
         Some(LargeRest {
             topic: topic.name.clone(),
-            number: topic.number,
+            number: self.number_in(audience, delivery.topic, topic),
             publication: publication.clone(),
             form,
             progress: Progress::Unknown,

@@ -12,7 +12,8 @@ use crate::sending::encoder::{Encoder, Outlet, Record, Sent};
 use crate::sending::schedule::{Part, PartOf};
 use crate::sending::timers::Timer;
 use crate::sending::transfer::TRANSFERS_MAX;
-use crate::sessions::session::Outgoing;
+use crate::sessions::readers::ReaderPart;
+use crate::sessions::session::{Outgoing, Session};
 use crate::sessions::throttle::Allowance;
 use crate::tables::index::SessionIndex;
 
@@ -23,11 +24,13 @@ const STEPS_OF_A_SEND: u64 = 64;
 
 impl<E: Encoder> Hub<E> {
     pub(crate) fn block(&mut self, member: SessionIndex) {
-        let session = self.sessions.at_mut(member);
-        if !session.is_blocked {
-            session.is_blocked = true;
-            self.counters.stalls += 1;
-            self.flush.stalled.insert(member);
+        if self.sessions.at(member).is_blocked {
+            return;
+        }
+        self.counters.stalls += 1;
+        for reader in self.all_readers(member) {
+            self.sessions.at_mut(reader).is_blocked = true;
+            self.flush.stalled.insert(reader);
         }
     }
 
@@ -45,10 +48,17 @@ impl<E: Encoder> Hub<E> {
         let Some(session) = self.sessions.get_mut(index) else { return 0 };
         session.is_queued = false;
         let memberships = session.memberships.len();
-        if session.is_blocked {
+        let must_wait = session.part == ReaderPart::Further && !self.has_way(index, outlet);
+        let Some(session) = self.sessions.get(index) else { return 0 };
+        if session.is_blocked || must_wait {
             // Its audiences must not wait for it; `handle_writable` queues it again.
             self.step_out_everywhere(index);
             self.note_work(memberships);
+            if must_wait && !self.sessions.at(index).is_blocked {
+                // What it waits for was said meanwhile, and stands before it in the queue.
+                let session = self.sessions.at_mut(index);
+                self.flush.queue(index, session);
+            }
             return 0;
         }
         let rests = session.rests;
@@ -59,7 +69,9 @@ impl<E: Encoder> Hub<E> {
         };
         let delivered_before = self.counters.delivered;
         self.note_work(memberships);
-        self.tell_lag(index);
+        if self.speaker_of(index) == index {
+            self.tell_lag(index);
+        }
         self.flush.scratch.clear();
         self.flush.parts.clear();
         self.flush.marks.clear();
@@ -96,17 +108,35 @@ impl<E: Encoder> Hub<E> {
         whole
     }
 
+    /// Sends first what waits for the connection of another reader's session; answers whether nothing waits any more.
+    fn has_way(&mut self, index: SessionIndex, outlet: &mut impl Outlet) -> bool {
+        let first = self.speaker_of(index);
+        // What follows may be sent in part, and nothing may come in between.
+        self.tell_lag(index);
+        let waits = |known: &Session| {
+            known.outgoing.as_deref().is_some_and(|it| it.large.is_some() || !it.bytes.is_empty())
+        };
+        if waits(self.sessions.at(first)) {
+            self.serve_all(first, outlet);
+        }
+        !waits(self.sessions.at(first))
+    }
+
     /// Lets a session rest that was sent as much as it may be.
     fn charge(&mut self, index: SessionIndex, bytes: usize, messages: usize) {
         let now = self.now.elapsed;
         let Some(throttle) = self.sessions.throttle_mut(index) else { return };
         let until = throttle.charge(bytes, messages, now);
-        self.sessions.at_mut(index).rests = until.is_some();
-        if let Some(until) = until {
-            self.timers.set(until, Timer::Session(index));
-            self.counters.rests += 1;
-            self.flush.stalled.insert(index);
-            self.step_out_everywhere(index);
+        let readers = self.all_readers(index);
+        for reader in &readers {
+            self.sessions.at_mut(*reader).rests = until.is_some();
+        }
+        let Some(until) = until else { return };
+        self.timers.set(until, Timer::Session(readers[0]));
+        self.counters.rests += 1;
+        for reader in readers {
+            self.flush.stalled.insert(reader);
+            self.step_out_everywhere(reader);
         }
     }
 
@@ -117,13 +147,15 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         throttle.rests_until = None;
-        let session = self.sessions.at_mut(index);
-        session.rests = false;
-        if !session.is_blocked {
-            self.flush.stalled.remove(&index);
-        }
-        if session.has_something_to_do() {
-            self.flush.queue(index, session);
+        for reader in self.all_readers(index) {
+            let session = self.sessions.at_mut(reader);
+            session.rests = false;
+            if !session.is_blocked {
+                self.flush.stalled.remove(&reader);
+            }
+            if session.has_something_to_do() {
+                self.flush.queue(reader, session);
+            }
         }
     }
 
@@ -305,11 +337,17 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    fn outgoing(&mut self, index: SessionIndex) -> &mut Outgoing {
+    /// What waits for the connection of a reader's session.
+    pub(crate) fn outgoing(&mut self, index: SessionIndex) -> &mut Outgoing {
+        let index = self.speaker_of(index);
         self.sessions.at_mut(index).outgoing.get_or_insert_default()
     }
 
     fn drop_empty_outgoing(&mut self, index: SessionIndex) {
+        let speaker = self.speaker_of(index);
+        if speaker != index {
+            self.drop_empty_outgoing(speaker);
+        }
         let session = self.sessions.at_mut(index);
         let is_empty = |out: &Outgoing| {
             out.large.is_none() && out.bytes.is_empty() && out.transfers.is_empty()

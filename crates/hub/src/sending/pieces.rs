@@ -13,6 +13,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn transfer_of(
         &self,
         encoding: crate::sending::encoder::EncodingIndex,
+        number: u32,
         topic: &Topic,
         publication: &Publication,
         stamps: Stamps,
@@ -21,7 +22,7 @@ impl<E: Encoder> Hub<E> {
         let is_large = publication.payload().len() > fragment_bytes;
         (is_large && self.encoder.fragments(encoding)).then(|| Transfer {
             topic: topic.name.clone(),
-            number: topic.number,
+            number,
             publication: publication.clone(),
             told_bytes: 0,
             compress: self.policy(topic.policy).compress,
@@ -36,7 +37,8 @@ impl<E: Encoder> Hub<E> {
         let session = self.sessions.at_mut(index);
         let outgoing = session.outgoing.get_or_insert_default();
         outgoing.transfers.retain(|known| {
-            known.topic != transfer.topic
+            known.number != transfer.number
+                || known.topic != transfer.topic
                 || known.publication.sequence() != transfer.publication.sequence()
         });
         outgoing.transfers.push_back(Transfer { told_bytes, ..transfer.clone() });

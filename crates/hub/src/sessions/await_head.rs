@@ -137,6 +137,7 @@ impl<E: Encoder> Hub<E> {
     fn begun_anew(&self, index: TopicIndex, topic: &Topic) -> ReplayTopic {
         let newest = topic.newest_known();
         ReplayTopic {
+            begins_after: None,
             topic: index,
             after: self.had_after(index),
             conflates_after: newest,

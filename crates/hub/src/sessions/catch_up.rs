@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use model::HashMap;
 use model::planted::{Fault, is_planted};
-use model::{Conflation, Event, Gap, GapReason, Publication, Sequence, Stamps, SubscribedTopic};
+use model::{
+    Conflation, Event, Gap, GapReason, Publication, Sequence, Stamps, SubscribedTopic,
+    SubscriptionId,
+};
 use smallvec::SmallVec;
 
 use crate::hub::Hub;
@@ -52,7 +55,7 @@ impl<E: Encoder> Hub<E> {
         );
         let budget = Budget::new(allowance, builder.out.len());
         let told = match &session.replay {
-            Some(replay) => self.replay(session, replay, budget, &mut builder),
+            Some(replay) => self.replay(index, session, replay, budget, &mut builder),
             None => Some(Told::default()),
         };
         let reads_no_further =
@@ -60,6 +63,7 @@ impl<E: Encoder> Hub<E> {
         if let Some(told) = told
             && !session.replay.as_deref().is_some_and(reads_no_further)
         {
+            let told = Told { reader: Some(index), ..told };
             self.read_deliveries(session, budget, &mut builder, &told);
         }
         builder.finish();
@@ -70,31 +74,33 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn tell_whole(
         &self,
         told_in: (EncodingIndex, Stamps),
+        number: u32,
         topic: &Topic,
         publication: &Publication,
         step: CatchUpStep,
         builder: &mut Builder<'_, E, CatchUpStep>,
     ) {
         let (encoding, stamps) = told_in;
-        match self.transfer_of(encoding, topic, publication, stamps) {
+        match self.transfer_of(encoding, number, topic, publication, stamps) {
             Some(transfer) => {
                 let piece = transfer.next(self.settings.limits.fragment_bytes);
                 builder.record(transfer.record(piece), step);
             }
-            None => builder.record(self.whole(topic, publication, stamps), step),
+            None => builder.record(self.whole(number, topic, publication, stamps), step),
         }
     }
 
     /// A publication told by itself.
     fn whole<'a>(
         &'a self,
+        number: u32,
         topic: &'a Topic,
         publication: &'a Publication,
         stamps: Stamps,
     ) -> Record<'a> {
         Record::Publication {
             topic: &topic.name,
-            number: topic.number,
+            number,
             publication,
             form: Form::Full,
             compress: self.policy(topic.policy).compress,
@@ -234,8 +240,9 @@ impl<E: Encoder> Hub<E> {
                         builder.replaced(step);
                     }
                     _ => {
+                        let number = self.number_in(lag.audience, about.0, topic);
                         let told_in = (session.encoding, self.stamps_of(Some(lag.audience)));
-                        self.tell_whole(told_in, topic, publication, step, builder);
+                        self.tell_whole(told_in, number, topic, publication, step, builder);
                     }
                 }
             }
@@ -245,9 +252,17 @@ impl<E: Encoder> Hub<E> {
                 builder.silent(CatchUpStep::Rewind { delivery, priority, topic, after });
                 return false;
             }
-            what => write_event(&self.topics, delivery.topic, what, |record| {
-                builder.record(record, step);
-            }),
+            what => {
+                let number = self.number_in(lag.audience, delivery.topic, topic);
+                let is_named = matches!(what, What::Announcement { .. });
+                let reader = told.reader.filter(|_| is_named);
+                let served = |it| self.served_by(it, lag.audience, &topic.name, &[]);
+                let subscriptions = reader.map(served).unwrap_or_default();
+                let described = Described { number, subscriptions };
+                write_event(&self.topics, delivery.topic, what, described, |record| {
+                    builder.record(record, step);
+                });
+            }
         }
         true
     }
@@ -465,7 +480,7 @@ impl<E: Encoder> Hub<E> {
         let copied_bytes_max = self.settings.limits.batch_bytes_max;
         if let Some((begun, is_large)) = begun_message(&marks, sent, copied_bytes_max) {
             let rest = is_large.then(|| self.large_rest_of_step(index, begun.step)).flatten();
-            let outgoing = self.sessions.at_mut(index).outgoing.get_or_insert_default();
+            let outgoing = self.outgoing(index);
             match rest {
                 Some(rest) => {
                     let sent_bytes = sent - begun.start;
@@ -502,11 +517,11 @@ impl<E: Encoder> Hub<E> {
     fn large_rest_of_step(&self, index: SessionIndex, step: CatchUpStep) -> Option<LargeRest> {
         match step {
             CatchUpStep::Delivery { number, .. } => {
-                let rest = self.large_rest(number, Form::Full, 0)?;
                 let topic = self.topics.at(self.deliveries.get(number)?.topic);
-                let reader = self.sessions.at(index).audience_reading(topic);
-                let progress = reader.map_or(Progress::Unknown, |it| self.progress_in_order(it));
-                Some(LargeRest { progress, stamps: self.stamps_of(reader), ..rest })
+                let reader = self.sessions.at(index).audience_reading(topic)?;
+                let rest = self.large_rest(reader, number, Form::Full, 0)?;
+                let progress = self.progress_in_order(reader);
+                Some(LargeRest { progress, stamps: self.stamps_of(Some(reader)), ..rest })
             }
             CatchUpStep::Announced { .. }
             | CatchUpStep::Renewed { .. }
@@ -530,7 +545,7 @@ impl<E: Encoder> Hub<E> {
                     progress: self.progress_afresh(reader, topic, in_order),
                     stamps: self.stamps_of(reader),
                     topic: topic.name.clone(),
-                    number: topic.number,
+                    number: self.number_for(reader, index, topic),
                     publication: publication.clone(),
                     form: Form::Full,
                     delta: None,
@@ -560,14 +575,17 @@ impl<E: Encoder> Hub<E> {
             self.sessions.at_mut(index).memberships[at].step_in(slot);
             self.audiences.behind -= 1;
         }
+        self.tell_complete(index);
         let session = self.sessions.at_mut(index);
-        if session.is_in_step() {
+        let is_over = |replay: &Replay| replay.completing.is_empty();
+        if session.is_in_step() && session.replay.as_deref().is_some_and(is_over) {
             session.replay = None;
         }
     }
 
     pub(crate) fn gap(
         &self,
+        number: u32,
         topic: &Topic,
         from: Option<Sequence>,
         to: Sequence,
@@ -575,7 +593,7 @@ impl<E: Encoder> Hub<E> {
     ) -> Gap {
         Gap {
             topic: topic.name.clone(),
-            number: topic.number,
+            number,
             epoch: self.topics.epoch(topic.epoch).clone(),
             from,
             to,
@@ -584,22 +602,30 @@ impl<E: Encoder> Hub<E> {
     }
 }
 
+/// How a session is told of a topic.
+pub(crate) struct Described {
+    pub number: u32,
+    pub subscriptions: Vec<SubscriptionId>,
+}
+
 /// Hands the record of a delivery that is no publication to `write`.
 pub(crate) fn write_event(
     topics: &TopicTable,
     index: TopicIndex,
     what: &What,
+    told: Described,
     write: impl FnOnce(Record<'_>),
 ) {
     let topic = topics.at(index);
     let epoch = topics.epoch(topic.epoch).clone();
-    let (name, number) = (topic.name.clone(), topic.number);
+    let Described { number, subscriptions } = told;
+    let name = topic.name.clone();
     match what {
         What::Publication(_) => {}
         What::Announcement { start } => write(Record::Topic(&SubscribedTopic {
             topic: name,
             number,
-            subscriptions: Vec::new(),
+            subscriptions,
             epoch,
             head: *start,
             start: *start,

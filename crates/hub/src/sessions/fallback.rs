@@ -290,8 +290,17 @@ impl<E: Encoder> Hub<E> {
         };
         let (topic, reason) = (topic_index, GapReason::Lagged);
         let (conflates_after, recovered) = (after, None);
-        let wanted =
-            ReplayTopic { topic, after, conflates_after, gap, reason, announce, epoch, recovered };
+        let wanted = ReplayTopic {
+            topic,
+            after,
+            conflates_after,
+            gap,
+            reason,
+            announce,
+            epoch,
+            recovered,
+            begins_after: None,
+        };
         let replay = self.sessions.at_mut(index).replay.get_or_insert_default();
         replay.done.remove(&topic_index);
         replay.add_one(wanted);

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use model::{Conflation, Event, Selector, TopicName};
+use model::{Conflation, Event, HashSet, Selector, TopicName};
 
 use crate::hub::Hub;
 use crate::sending::encoder::Encoder;
 use crate::sessions::replay::Replay;
+use crate::sessions::session::Session;
 use crate::tables::connections::ConnectionId;
 use crate::tables::index::{SessionIndex, TopicIndex};
 use crate::topics::delivery::{Delivery, What};
@@ -56,13 +57,22 @@ impl<E: Encoder> Hub<E> {
         let describe = |index| self.describe_slow(index, looks);
         let mut slow: Vec<SlowSession> = slowest.into_iter().map(describe).collect();
         slow.sort_by_key(|session| std::cmp::Reverse(session.lag_ms));
+        if self.readers.further_count() > 0 {
+            // Of a session's readers the one that lags most.
+            let mut known = HashSet::default();
+            slow.retain(|session| known.insert(session.link));
+        }
         slow
     }
 
     /// How a session is.
     pub fn look_at(&self, session: SessionIndex) -> SessionLook {
-        let session = self.sessions.at(session);
-        SessionLook { audiences: session.memberships.len(), is_in_step: session.is_in_step() }
+        let readers = self.all_readers(session);
+        let readers = || readers.iter().map(|reader| self.sessions.at(*reader));
+        SessionLook {
+            audiences: readers().map(|reader| reader.memberships.len()).sum(),
+            is_in_step: readers().all(Session::is_in_step),
+        }
     }
 
     /// The sessions whose cursors are furthest behind.
@@ -138,6 +148,8 @@ impl<E: Encoder> Hub<E> {
         if session.is_in_step() {
             if was_told {
                 self.sessions.at_mut(index).is_told_lagging = false;
+            }
+            if was_told && !self.is_another_told_lagging(index) {
                 self.tell(index, &Event::Lag { ms: 0 });
             }
             return;
@@ -148,8 +160,16 @@ impl<E: Encoder> Hub<E> {
         let lag = self.lag_of(index);
         if lag >= self.settings.limits.lag_told_ms {
             self.sessions.at_mut(index).is_told_lagging = true;
-            self.tell(index, &Event::Lag { ms: lag.as_millis() as u64 });
+            if !self.is_another_told_lagging(index) {
+                self.tell(index, &Event::Lag { ms: lag.as_millis() as u64 });
+            }
         }
+    }
+
+    /// Whether another reader of the session was told that it lags.
+    fn is_another_told_lagging(&self, index: SessionIndex) -> bool {
+        let mut others = self.all_readers(index).into_iter().filter(|reader| *reader != index);
+        others.any(|reader| self.sessions.at(reader).is_told_lagging)
     }
 
     /// Takes topics from sessions that lag too far behind.
@@ -177,6 +197,7 @@ impl<E: Encoder> Hub<E> {
     fn take_away(&mut self, index: SessionIndex, topics: impl Iterator<Item = TopicIndex>) {
         let Some(session) = self.sessions.get(index) else { return };
         let audiences = session.memberships.iter().map(|membership| membership.audience);
+        let is_by_id = audiences.clone().next().is_some_and(|audience| self.is_by_id(audience));
         let selectors: Vec<&Selector> = audiences
             .flat_map(|audience| self.audiences.at(audience).key.selectors.iter())
             .collect();
@@ -196,7 +217,10 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         self.counters.lagged_unsubscribes += 1;
-        if self.end_subscriptions(index, &selectors).is_ok() {
+        if is_by_id {
+            return self.end_lagging(index, &selectors);
+        }
+        if self.end_in(index, &selectors, None).is_ok() {
             let (id, subscription, has_lagged) = (None, None, true);
             self.tell(index, &Event::Unsubscribed { id, subscription, selectors, has_lagged });
         }

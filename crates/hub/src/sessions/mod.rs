@@ -6,6 +6,7 @@ pub(crate) mod catch_up;
 pub(crate) mod fallback;
 pub(crate) mod fetched;
 pub(crate) mod lag;
+pub(crate) mod readers;
 pub(crate) mod replay;
 pub(crate) mod replay_queue;
 pub(crate) mod round;

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use model::{HashMap, Sequence, Start, TopicName};
+use model::{HashMap, Sequence, Start, SubscriptionId, TopicName};
 
 use crate::sending::encoder::Progress;
 use crate::sessions::fetched::Page;
@@ -39,10 +39,22 @@ pub(crate) struct Replay {
     pub is_parked: bool,
     /// It was sent ahead in topics that it skips in, and has not read on in the recent deliveries since.
     pub has_skipped_ahead: bool,
+    /// The subscriptions that are to be told when they are complete.
+    pub completing: Vec<Completing>,
     /// What was fetched for the first of `todo`, where memory does not reach back.
     pub page: Option<Page>,
     /// Where `todo` is in order of name, for a reader that keeps no positions: what it has of the others.
     pub in_order: Option<Box<InOrder>>,
+}
+
+/// A subscription that is complete once everything up to a delivery was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Completing {
+    pub subscription: SubscriptionId,
+    /// The newest delivery when it was made.
+    pub through: u64,
+    /// What was under way in pieces when all else was sent, by number.
+    pub pieces: Option<Vec<(u32, Sequence)>>,
 }
 
 /// The reading of topics in order of name, begun on this connection or on an earlier one, and gone on with where

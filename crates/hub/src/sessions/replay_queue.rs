@@ -40,6 +40,10 @@ impl Todo {
         self.list.iter()
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut ReplayTopic> {
+        self.list.iter_mut()
+    }
+
     /// Whether a topic is to be read.
     pub(crate) fn contains(&self, topic: TopicIndex) -> bool {
         self.places.contains_key(&topic)
@@ -116,6 +120,8 @@ pub(crate) struct ReplayTopic {
     pub epoch: EpochIndex,
     /// Where it resumes: whether everything after its position follows. Told with the name.
     pub recovered: Option<bool>,
+    /// Where the one begins to whom it is announced, if not at `after`: others read it, from before that.
+    pub begins_after: Option<Sequence>,
 }
 
 impl ReplayTopic {
@@ -130,6 +136,7 @@ impl ReplayTopic {
             announce: Announce::No,
             epoch,
             recovered: None,
+            begins_after: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use crate::audiences::delta::Delta;
 use crate::sending::encoder::{EncodingIndex, Form, Progress};
 use crate::sending::transfer::Transfer;
+use crate::sessions::readers::ReaderPart;
 use crate::sessions::replay::Replay;
 use crate::sessions::throttle::Throttle;
 use crate::tables::connections::ConnectionId;
@@ -30,6 +31,8 @@ pub(crate) struct Session {
     pub is_throttled: bool,
     /// It was sent as much as it may be for now.
     pub rests: bool,
+    /// Which reader of its connection's session it is.
+    pub part: ReaderPart,
     /// In order of audience.
     pub memberships: SmallVec<[Membership; 1]>,
     /// Bytes of its own that wait: answers, and the end of a message that was begun.
@@ -133,6 +136,18 @@ impl Session {
         self.memberships.iter().all(|membership| membership.slot().is_some())
     }
 
+    /// Another reader of the same connection, that reads nothing yet.
+    pub(crate) fn sibling(&self) -> Self {
+        Self {
+            is_queued: false,
+            is_told_lagging: false,
+            memberships: SmallVec::new(),
+            outgoing: None,
+            replay: None,
+            ..*self
+        }
+    }
+
     /// Whether serving it alone could get it on.
     pub(crate) fn has_something_to_do(&self) -> bool {
         let waits = |replay: &Replay| {
@@ -161,7 +176,10 @@ impl Session {
 
     /// Whether a batch cannot simply be handed to it.
     pub(crate) fn is_served_alone(&self) -> bool {
-        self.memberships.len() > 1 || self.outgoing.is_some() || self.is_throttled
+        self.memberships.len() > 1
+            || self.outgoing.is_some()
+            || self.is_throttled
+            || self.part != ReaderPart::Whole
     }
 
     pub(crate) fn position_of(&self, audience: AudienceIndex) -> Option<usize> {

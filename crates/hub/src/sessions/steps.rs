@@ -5,7 +5,7 @@ use model::{HashMap, HashSet, Sequence};
 use crate::sending::batch::Builder;
 use crate::sending::encoder::Encoder;
 use crate::sessions::throttle::Allowance;
-use crate::tables::index::{AudienceIndex, TopicIndex};
+use crate::tables::index::{AudienceIndex, SessionIndex, TopicIndex};
 use crate::topics::conflation_keys::EntityIndex;
 
 /// What a session knows after a message.
@@ -76,4 +76,6 @@ pub(crate) struct Told {
     pub accepted: HashMap<(TopicIndex, EntityIndex), u64>,
     /// Whether it is a round, in which nothing is left out any more.
     pub is_round: bool,
+    /// Whom it is told.
+    pub reader: Option<SessionIndex>,
 }

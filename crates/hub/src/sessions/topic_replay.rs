@@ -12,7 +12,7 @@ use crate::sessions::replay::{InOrder, Replay};
 use crate::sessions::replay_queue::{Announce, ReplayGap, ReplayTopic};
 use crate::sessions::session::Session;
 use crate::sessions::steps::{Budget, CatchUpStep, Told};
-use crate::tables::index::AudienceIndex;
+use crate::tables::index::{AudienceIndex, SessionIndex};
 use crate::topics::history::History;
 use crate::topics::topic::Topic;
 
@@ -21,8 +21,12 @@ const ENTRIES_MAX: usize = 4_096;
 
 /// One topic that a session reads afresh.
 struct Afresh<'a> {
+    reader: SessionIndex,
     session: &'a Session,
     topic: &'a Topic,
+    /// The audience by which it reads it, and the number that is told.
+    audience: AudienceIndex,
+    number: u32,
     /// Its place among those of the session's replay.
     entry: usize,
     wanted: &'a ReplayTopic,
@@ -35,6 +39,7 @@ impl<E: Encoder> Hub<E> {
     /// Reads replay topics; answers `None` when it did not come to their end.
     pub(crate) fn replay(
         &self,
+        reader: SessionIndex,
         session: &Session,
         replay: &Replay,
         budget: Budget,
@@ -45,13 +50,26 @@ impl<E: Encoder> Hub<E> {
                 return None;
             }
             let known = self.topics.get(wanted.topic).filter(|_| replay.todo.counts(entry));
-            let Some(topic) = known.filter(|it| session.audience_reading(it).is_some()) else {
+            let reading = known.and_then(|topic| Some((topic, session.audience_reading(topic)?)));
+            let Some((topic, audience)) = reading else {
                 builder.silent(CatchUpStep::PassBy { entry });
                 continue;
             };
+            let number = self.number_in(audience, wanted.topic, topic);
             let page = replay.page_of(wanted);
             let in_order = replay.in_order.as_deref();
-            let afresh = Afresh { session, topic, entry, wanted, page, budget, in_order };
+            let afresh = Afresh {
+                reader,
+                session,
+                topic,
+                audience,
+                number,
+                entry,
+                wanted,
+                page,
+                budget,
+                in_order,
+            };
             if !self.replay_topic(&afresh, builder) {
                 return None;
             }
@@ -69,17 +87,18 @@ impl<E: Encoder> Hub<E> {
             // Where it stands before such a gap the reader knows best: it has to be told the gap from there.
             let is_of_its_place = |gap: &ReplayGap| gap.reason != GapReason::Epoch;
             let has_its_place = wanted.gap.as_ref().is_some_and(is_of_its_place);
-            let start = if has_its_place { Sequence::START } else { after };
+            let start = wanted.begins_after.unwrap_or(after);
+            let start = if has_its_place { Sequence::START } else { start };
             let recovered = wanted.recovered.filter(|_| wanted.announce == Announce::Yes);
-            let announced = self.announcement(topic, start, recovered);
+            let announced = self.announcement(afresh, start, recovered);
             builder.record(Record::Topic(&announced), CatchUpStep::Announced { entry });
         }
         if let Some(ReplayGap { from, reason }) = wanted.gap {
-            let gap = Event::Gap(self.gap(topic, from, after, reason));
+            let gap = Event::Gap(self.gap(afresh.number, topic, from, after, reason));
             builder.record(Record::Event(&gap), step(after));
         }
         if wanted.epoch != topic.epoch && !is_planted(Fault::EpochUntold) {
-            let gap = Event::Gap(self.gap(topic, None, after, GapReason::Epoch));
+            let gap = Event::Gap(self.gap(afresh.number, topic, None, after, GapReason::Epoch));
             builder.record(Record::Event(&gap), CatchUpStep::Renewed { entry });
         }
         if let Some(newest) = self.newest_only(afresh, after) {
@@ -212,7 +231,7 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         let step = CatchUpStep::Replay { entry, after: through, is_finished: false };
-        let gap = self.gap(topic, Some(after.next()), through, wanted.reason);
+        let gap = self.gap(afresh.number, topic, Some(after.next()), through, wanted.reason);
         builder.record(Record::Event(&Event::Gap(gap)), step);
     }
 
@@ -244,7 +263,7 @@ impl<E: Encoder> Hub<E> {
             builder.replaced(step);
         } else {
             let told_in = (session.encoding, self.stamps_of(reader));
-            self.tell_whole(told_in, topic, publication, step, builder);
+            self.tell_whole(told_in, afresh.number, topic, publication, step, builder);
         }
     }
 
@@ -265,14 +284,15 @@ impl<E: Encoder> Hub<E> {
 
     fn announcement(
         &self,
-        topic: &Topic,
+        afresh: &Afresh<'_>,
         start: Sequence,
         recovered: Option<bool>,
     ) -> SubscribedTopic {
+        let &Afresh { reader, topic, audience, number, .. } = afresh;
         SubscribedTopic {
             topic: topic.name.clone(),
-            number: topic.number,
-            subscriptions: Vec::new(),
+            number,
+            subscriptions: self.served_by(reader, audience, &topic.name, &[]),
             epoch: self.topics.epoch(topic.epoch).clone(),
             head: topic.head,
             start,

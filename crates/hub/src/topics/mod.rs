@@ -8,6 +8,7 @@ pub(crate) mod history;
 pub(crate) mod name_walk;
 pub(crate) mod pace;
 pub(crate) mod pacing;
+pub(crate) mod reading_numbers;
 pub(crate) mod recent;
 pub(crate) mod selector_tree;
 pub(crate) mod shed;

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(debug_assertions)]
 use model::planted::Fault;
 
-use crate::histories::{mixtures, resumes, streams};
+use crate::histories::{by_id, mixtures, resumes, streams};
 
 /// A kind of history: how many of them are run, and how.
 #[derive(Clone, Copy)]
@@ -139,6 +139,8 @@ properties! {
     readers_that_are_alike_lose_nothing_untold: 5_000 of 101, |words| mixtures::run(&mixtures::alike(words));
     whoever_goes_on_from_the_last_place_told_loses_nothing: 2_000 of 121, |words| resumes::run(words);
     whoever_goes_on_from_the_last_place_told_loses_nothing_across_an_epoch: 2_000 of 121, |words| resumes::run_across_an_epoch(words);
+    subscriptions_with_ids_lack_nothing: 1_200 of 121, by_id::run;
+    subscriptions_with_ids_are_told_what_they_lack: 2_000 of 121, by_id::run_cramped;
     readers_that_are_alike_get_deltas_of_their_own: 3_000 of 121, |words| mixtures::run(&mixtures::alike_and_far(words));
 }
 

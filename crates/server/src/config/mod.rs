@@ -204,7 +204,7 @@ impl Default for Config {
             hiccups: false,
             sequence_holes: false,
             unknown_events: false,
-            features: Features::UNNAMED.with(Features::EXTENDED),
+            features: Features::ALL,
             fault: None,
         }
     }

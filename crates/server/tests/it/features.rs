@@ -24,6 +24,13 @@ fn features() -> Vec<(&'static str, Vec<Value>)> {
         ("fragments", vec![]),
         ("history", vec![json!({"type": "history", "topic": "t/small", "last": 1})]),
         (
+            "ids",
+            vec![
+                json!({"type": "subscribe", "topic": "t/small", "subscription": 7}),
+                json!({"type": "unsubscribe", "subscription": 7}),
+            ],
+        ),
+        (
             "requests",
             vec![
                 json!({"type": "handle", "topic": "asked"}),
@@ -69,7 +76,7 @@ const BINARY_ONLY: &str = "extended";
 
 /// What a server has unless its configuration says otherwise.
 fn served() -> Features {
-    Features::UNNAMED.with(Features::EXTENDED)
+    Features::ALL
 }
 
 /// The names of features that show in JSON.
@@ -82,12 +89,14 @@ fn shown_in_json() -> impl Iterator<Item = &'static str> {
 struct Heard {
     types: BTreeSet<String>,
     has_lists: bool,
+    has_numbers: bool,
     /// The codes of refusals, by the command's number.
     codes: Vec<(u64, u64)>,
 }
 
 impl Heard {
     fn take(&mut self, event: &Value) {
+        self.has_numbers |= event["type"] == "publication" && event["number"].is_u64();
         self.types.insert(event["type"].as_str().expect("a type").to_owned());
         if let (Some(id), Some(code)) = (event["id"].as_u64(), event["code"].as_u64()) {
             self.codes.push((id, code));
@@ -114,6 +123,7 @@ impl Heard {
             "devices" => self.types.contains("attached"),
             "fragments" => self.types.contains("fragment"),
             "history" => self.types.contains("history"),
+            "ids" => self.has_numbers,
             "requests" => self.types.contains("handling") && self.types.contains("request"),
             "subscribers" => self.types.contains("acknowledged"),
             other => panic!("`{other}` has no row"),

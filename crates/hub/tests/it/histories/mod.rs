@@ -1,6 +1,7 @@
 //! Random histories of whole nodes, made from words of eight bytes: a step for each. The property tests draw the words,
 //! the fuzzer finds them.
 
+pub mod by_id;
 pub mod choices;
 pub mod mixtures;
 pub mod resumes;

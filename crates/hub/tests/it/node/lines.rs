@@ -41,42 +41,58 @@ impl Payloads for LineEncoder {
 }
 
 impl Encoder for LineEncoder {
-    type Message = usize;
+    /// Where it began, and in which encoding.
+    type Message = (usize, EncodingIndex);
 
     fn batches(&self, encoding: EncodingIndex) -> bool {
         encoding.0 & 1 == 1
+    }
+
+    fn has_ids(&self, encoding: EncodingIndex) -> bool {
+        encoding.0 & 4 == 4
     }
 
     fn fragments(&self, encoding: EncodingIndex) -> bool {
         encoding.0 & 2 == 2
     }
 
-    fn begin(&self, _encoding: EncodingIndex, out: &mut Vec<u8>) -> usize {
+    fn begin(&self, encoding: EncodingIndex, out: &mut Vec<u8>) -> Self::Message {
         out.extend_from_slice(&[0; 4]);
-        out.len()
+        (out.len(), encoding)
     }
 
     fn append(
         &self,
-        _message: &mut usize,
+        message: &mut Self::Message,
         record: Record<'_>,
         progress: Progress,
         out: &mut Vec<u8>,
     ) {
-        self.record(SINGLE, record, progress, out);
+        self.record(message.1, record, progress, out);
     }
 
-    fn append_made(&self, _message: &mut usize, made: &[u8], _compress: bool, out: &mut Vec<u8>) {
+    fn append_made(
+        &self,
+        _message: &mut Self::Message,
+        made: &[u8],
+        _compress: bool,
+        out: &mut Vec<u8>,
+    ) {
         out.extend_from_slice(made);
     }
 
     fn record(
         &self,
-        _encoding: EncodingIndex,
+        encoding: EncodingIndex,
         record: Record<'_>,
         progress: Progress,
         out: &mut Vec<u8>,
     ) {
+        if self.has_ids(encoding)
+            && let Some(line) = line_by_id(record)
+        {
+            return out.extend_from_slice(line.as_bytes());
+        }
         let line = match record {
             Record::Publication { topic, publication, form, stamps, .. } => {
                 let form = if form == Form::Short { "short" } else { "full" };
@@ -132,10 +148,47 @@ impl Encoder for LineEncoder {
         out.extend_from_slice(id.as_bytes());
     }
 
-    fn finish(&self, message: usize, out: &mut Vec<u8>) {
+    fn finish(&self, (message, _): Self::Message, out: &mut Vec<u8>) {
         let length = (out.len() - message) as u32;
         out[message - 4..message].copy_from_slice(&length.to_be_bytes());
     }
+}
+
+/// What sessions are told that name their subscriptions: everything is of a number.
+fn line_by_id(record: Record<'_>) -> Option<String> {
+    Some(match record {
+        Record::Publication { topic, number, publication, .. } => {
+            let text = String::from_utf8_lossy(publication.payload()).into_owned();
+            format!("@publication {number} {topic} {} {text}\n", publication.sequence())
+        }
+        Record::Fragment { topic, number, publication, piece, .. } => {
+            let (sequence, payload) = (publication.sequence(), publication.payload());
+            let text = String::from_utf8_lossy(&payload[piece.start..piece.end]).into_owned();
+            let (start, total) = (piece.start, payload.len());
+            format!("@fragment {number} {topic} {sequence} {start} {total} {text}\n")
+        }
+        Record::Topic(topic) => topic_line(topic),
+        Record::Event(Event::Subscribed(subscribed)) => {
+            let id = subscribed.subscription.map_or(0, |id| id.0.get());
+            let topics: String = subscribed.topics.iter().map(topic_line).collect();
+            format!("@subscribed {id}\n{topics}")
+        }
+        Record::Event(Event::Gap(gap)) => {
+            format!("@gap {} {} {} {}\n", gap.number, gap.topic, gap.to, gap.reason.name())
+        }
+        Record::Event(Event::Unsubscribed { subscription, .. }) => {
+            format!("@unsubscribed {}\n", subscription.map_or(0, |id| id.0.get()))
+        }
+        Record::Event(Event::Complete { subscription }) => {
+            format!("@complete {}\n", subscription.0)
+        }
+        Record::Delta { .. } | Record::Event(_) => return None,
+    })
+}
+
+fn topic_line(topic: &SubscribedTopic) -> String {
+    let ids: Vec<String> = topic.subscriptions.iter().map(|id| id.0.to_string()).collect();
+    format!("@topic {} {} {} {}\n", topic.number, topic.topic, topic.start, ids.join(","))
 }
 
 /// The epoch that topics are of at first. That of a later one is told in a line of its own, before what is of it.

@@ -132,10 +132,10 @@ impl Serialize for WireFeatures {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         /// Most sessions are told these in its `welcome`.
         static USUAL: LazyLock<Box<RawValue>> = LazyLock::new(|| {
-            let names: Vec<&str> = Features::UNNAMED.names().collect();
+            let names: Vec<&str> = Features::ALL.names().collect();
             serde_json::value::to_raw_value(&names).expect("names can be written as JSON")
         });
-        if self.0 == Features::UNNAMED {
+        if self.0 == Features::ALL {
             return USUAL.serialize(serializer);
         }
         serializer.collect_seq(self.0.names())
