@@ -64,7 +64,7 @@ def until(condition: Callable[[], T], what: object, seconds: float = PATIENCE_SE
 class Server:
     """A server with files of its own and a port that stays its own, so that it can be killed and started again.
 
-    `{store}` in `config` is a directory for its store. It has two shards, unless `config` says something of `[engine]`.
+    `{store}` in `config` is a directory for its store, `{address}` its address where it names listeners. It has two shards, unless `config` says something of `[engine]`.
     As a context manager it is started, and removed in the end.
     """
 
@@ -104,11 +104,12 @@ class Server:
     def command(self) -> list[str]:
         """What starts it."""
         file = [] if self._config is None else ["--config", str(self.file)]
-        return [PROGRAM, *self._words, *file, "--listen", self.address]
+        has_listeners = self._config is not None and "[[listeners]]" in self._config
+        return [PROGRAM, *self._words, *file, *([] if has_listeners else ["--listen", self.address])]
 
     def configure(self, config: str) -> None:
         """Writes its configuration, which a start or a reload reads."""
-        text = config.replace("{store}", str(self.data))
+        text = config.replace("{store}", str(self.data)).replace("{address}", self.address)
         self.file.write_text(text if "[engine]" in text else f"{text}\n[engine]\nshards = 2\n")
 
     def launch(self) -> Server:

@@ -27,6 +27,8 @@ pub struct AccessConfig {
     pub anonymous_rates: Rates,
     /// Tokens and their owners.
     pub tokens: Vec<(String, Principal)>,
+    /// Names in client certificates and their owners.
+    pub certificates: Vec<(String, Principal)>,
 }
 
 /// The access rules of a configuration, ready to be asked.
@@ -34,6 +36,7 @@ pub struct AccessConfig {
 pub struct Access {
     anonymous: Option<Arc<Principal>>,
     tokens: HashMap<String, Arc<Principal>>,
+    certificates: HashMap<String, Arc<Principal>>,
     origins: Vec<String>,
     /// Names that the server goes by, besides those that cannot be anybody else's.
     hosts: Vec<String>,
@@ -57,6 +60,7 @@ impl Access {
         let nothing = Self {
             anonymous: None,
             tokens: HashMap::default(),
+            certificates: HashMap::default(),
             origins: Vec::new(),
             hosts: Vec::new(),
             addresses: Addresses::new(&[], limits),
@@ -88,13 +92,14 @@ impl Access {
         }
         let anonymous =
             anonymous.map(|it| Principal { rates: config.anonymous_rates, except, ..it });
-        let tokens = config
-            .tokens
-            .iter()
-            .map(|(token, principal)| (token.clone(), Arc::new(principal.clone())));
+        let owners = |all: &[(String, Principal)]| {
+            let pairs = all.iter();
+            pairs.map(|(shown, owner)| (shown.clone(), Arc::new(owner.clone()))).collect()
+        };
         Self {
             anonymous: anonymous.map(Arc::new),
-            tokens: tokens.collect(),
+            tokens: owners(&config.tokens),
+            certificates: owners(&config.certificates),
             origins: config.origins.clone(),
             hosts: config
                 .hosts
@@ -126,6 +131,11 @@ impl Access {
                         to the configuration";
             Refusal::new(Code::BadToken, text)
         })
+    }
+
+    /// Who shows a certificate of this name, if it is known here.
+    pub fn certified(&self, name: &str) -> Option<Arc<Principal>> {
+        self.certificates.get(name).cloned()
     }
 
     /// Whether a peer may come in before it presented a token: it still can in `hello`.

@@ -59,7 +59,10 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<dyn Shards>> for Asked<T> {
     }
 }
 
-/// The principal of a request, by its `Authorization: Bearer`.
+/// The field in which the shards say whose certificate a connection was opened with. Clients cannot set it.
+pub const CERTIFICATE: &str = "tidegate-certificate";
+
+/// The principal of a request, by its `Authorization: Bearer`, else by the certificate of its connection.
 pub(crate) fn principal_of(
     shards: &dyn Shards,
     headers: &HeaderMap,
@@ -67,7 +70,12 @@ pub(crate) fn principal_of(
     // The engine has read it as UTF-8 already.
     let authorization =
         headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or(""));
-    shards.principal(bearer_token(authorization)?)
+    let token = bearer_token(authorization)?;
+    let certificate = headers.get(CERTIFICATE).and_then(|name| name.to_str().ok());
+    match certificate.filter(|_| token.is_none()).and_then(|name| shards.certified(name)) {
+        Some(principal) => Ok(principal),
+        None => shards.principal(token),
+    }
 }
 
 /// Whether who sent a request may see how the server is: it takes the right to read a topic of that name.

@@ -79,6 +79,12 @@ counters! {
     connections_accepted counter;
     /// Times that accepting paused because no descriptor or connection was left.
     accept_pauses counter;
+    /// TLS handshakes that succeeded.
+    tls_handshakes counter;
+    /// TLS handshakes that failed; the log tells why.
+    tls_handshakes_failed counter;
+    /// Times that a TLS handshake had to wait for a later turn.
+    tls_handshakes_put_off counter;
     /// WebSocket sessions open now.
     sessions gauge;
     /// Audiences there are now.

@@ -28,6 +28,7 @@ mod topics;
 mod webhooks;
 mod work;
 
+pub use asked::CERTIFICATE;
 pub use counters::{ApplicationCounters, ShardCounters, Times};
 pub use exchange::{Answer, AnswerTaker, AnswerWindow, Exchange, run};
 pub use question::{

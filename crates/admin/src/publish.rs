@@ -273,6 +273,9 @@ mod tests {
         fn records_principal(&self, _: &TopicName) -> bool {
             false
         }
+        fn certified(&self, _: &str) -> Option<Arc<Principal>> {
+            None
+        }
         fn origin_allowed(&self, _: &str, _: &str) -> bool {
             true
         }

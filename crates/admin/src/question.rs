@@ -199,6 +199,8 @@ pub trait Shards: Send + Sync + 'static {
     fn principal(&self, token: Option<&str>) -> Result<Arc<Principal>, Refusal>;
     /// Whether the policy of `topic` has the names of those who publish recorded.
     fn records_principal(&self, topic: &TopicName) -> bool;
+    /// The principal with a certificate of this name, if it is known.
+    fn certified(&self, name: &str) -> Option<Arc<Principal>>;
     /// Whether pages of `origin` may use a server that they call `host`.
     fn origin_allowed(&self, origin: &str, host: &str) -> bool;
     /// Whether the configuration names `origin`: its pages may also change things.

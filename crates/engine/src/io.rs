@@ -76,6 +76,12 @@ pub struct IoCounters {
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
+    /// TLS handshakes that succeeded.
+    pub tls_handshakes: u64,
+    /// TLS handshakes that failed.
+    pub tls_handshakes_failed: u64,
+    /// Times that a TLS handshake had to wait for a later turn.
+    pub tls_handshakes_put_off: u64,
 }
 
 /// A connection that was refused before its shard heard of it.
@@ -111,6 +117,11 @@ pub trait Io {
 
     /// Which listener accepted a socket: its place among them.
     fn listener(&self, socket: Socket) -> usize;
+
+    /// Whose certificate the peer of a socket showed, if it showed one.
+    fn peer_name(&self, _: Socket) -> Option<&str> {
+        None
+    }
 
     /// Closes the socket. Bytes already taken by `send` still go out.
     fn close(&mut self, socket: Socket);

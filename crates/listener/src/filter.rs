@@ -1,4 +1,4 @@
-//! An `Io` over another one, in which connections begin once the headers of their proxies were read.
+//! An `Io` over another one, in which connections begin once the headers of their proxies were read, and which encrypts.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use engine::{Io, IoCounters, IoEvent, Received, Refused, Sent, Socket};
 use model::Code;
 
-use crate::proxy::{self, HEADER_BYTES_MAX};
+use crate::proxy;
 use crate::state::{Stage, State};
+use crate::tls::TlsSource;
 
 /// Whether headers of a peer are believed.
 pub type IsTrusted = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
@@ -19,6 +20,8 @@ pub type IsTrusted = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 pub struct Listener {
     /// A PROXY header, which is believed of these peers; others are closed.
     pub header_from: Option<IsTrusted>,
+    /// A TLS handshake.
+    pub tls: Option<Arc<TlsSource>>,
 }
 
 /// Bounds of a [`FilteredIo`].
@@ -26,24 +29,54 @@ pub struct Listener {
 pub struct FilterOptions {
     /// How long a connection may take until its first byte can reach the shard.
     pub opening: Duration,
+    /// Steps of handshakes that one turn takes at most; each costs up to some 200 µs.
+    pub handshakes_per_turn_max: usize,
 }
 
 /// Refusals that wait to be told: a shard asks in every turn.
 const REFUSALS_MAX: usize = 256;
+/// How long what was said last may take to go out.
+const LINGER: Duration = Duration::from_secs(5);
+/// Bytes that are received at a time.
+const SCRATCH_BYTES: usize = 64 << 10;
 
 /// Connections of which some begin with more than a shard is to see.
 pub struct FilteredIo<I> {
-    io: I,
+    pub(crate) io: I,
     listeners: Vec<Listener>,
     options: FilterOptions,
     /// By socket; empty where no listener expects anything.
     states: Vec<Option<Box<State>>>,
-    events: VecDeque<IoEvent>,
+    pub(crate) events: VecDeque<IoEvent>,
+    /// Events of the next turn, so that one busy connection does not keep a turn from its end.
+    pub(crate) later: Vec<IoEvent>,
     /// Until when connections have to be open, the earliest first; some of them may be, or be gone.
     opening: VecDeque<(Instant, Socket, u64)>,
-    refusals: VecDeque<Refused>,
-    scratch: Vec<u8>,
+    /// The same for the last words of those that were closed.
+    lingering: VecDeque<(Instant, Socket, u64)>,
+    /// Handshakes that go on in a later turn.
+    pub(crate) put_off: VecDeque<(Socket, u64)>,
+    /// Steps of handshakes that are left of this turn.
+    pub(crate) steps_left: usize,
+    pub(crate) steps_in_turn: usize,
+    refused: VecDeque<Refused>,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) sealed: Vec<u8>,
     last_id: u64,
+    pub(crate) handshakes: Handshakes,
+}
+
+/// What was counted of handshakes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handshakes {
+    /// Those that succeeded.
+    pub done: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Times that one had to wait for a later turn.
+    pub put_off: u64,
+    /// Steps of the busiest turn.
+    pub steps_peak: usize,
 }
 
 impl<I: Io> FilteredIo<I> {
@@ -55,32 +88,67 @@ impl<I: Io> FilteredIo<I> {
             options,
             states: Vec::new(),
             events: VecDeque::new(),
+            later: Vec::new(),
             opening: VecDeque::new(),
-            refusals: VecDeque::new(),
+            lingering: VecDeque::new(),
+            put_off: VecDeque::new(),
+            steps_left: options.handshakes_per_turn_max,
+            steps_in_turn: 0,
+            refused: VecDeque::new(),
             scratch: Vec::new(),
+            sealed: Vec::new(),
             last_id: 0,
+            handshakes: Handshakes::default(),
         }
     }
 
-    fn state(&mut self, socket: Socket) -> Option<&mut State> {
+    /// The sockets below.
+    pub fn io_mut(&mut self) -> &mut I {
+        &mut self.io
+    }
+
+    /// What was counted of handshakes.
+    pub fn handshakes(&self) -> Handshakes {
+        self.handshakes
+    }
+
+    pub(crate) fn state(&mut self, socket: Socket) -> Option<&mut State> {
         self.states.get_mut(socket.0 as usize)?.as_deref_mut()
     }
 
-    /// Takes up a connection; answers whether the shard is to hear of it.
+    fn stage(&self, socket: Socket) -> Option<Stage> {
+        Some(self.states.get(socket.0 as usize)?.as_deref()?.stage)
+    }
+
+    /// The buffer to receive into.
+    pub(crate) fn take_scratch(&mut self) -> Vec<u8> {
+        self.scratch.resize(SCRATCH_BYTES, 0);
+        std::mem::take(&mut self.scratch)
+    }
+
+    /// Takes up a connection; answers whether the shard is to hear of it now.
     fn accept(&mut self, socket: Socket, peer: SocketAddr) -> bool {
-        let listener = self.listeners.get(self.io.listener(socket));
-        let Some(is_trusted) = listener.and_then(|it| it.header_from.clone()) else { return true };
-        if !is_trusted(peer.ip()) {
-            let text = "cannot take the connection: the listener expects PROXY headers, and the peer is not in \
-                        access.trusted_proxies; add its range, or connect to another listener";
-            self.refuse(Some(peer.ip()), Code::UntrustedProxy, text.into());
-            self.io.close(socket);
-            return false;
+        let Some(listener) = self.listeners.get(self.io.listener(socket)) else { return true };
+        let is_tls = listener.tls.is_some();
+        match &listener.header_from {
+            Some(is_trusted) if is_trusted(peer.ip()) => {
+                self.begin(socket, Stage::Header);
+                false
+            }
+            Some(_) => {
+                let text = "cannot take the connection: the listener expects PROXY headers, and the peer is not in \
+                            access.trusted_proxies; add its range, or connect to another listener";
+                self.refuse(Some(peer.ip()), Code::UntrustedProxy, text.into());
+                self.io.close(socket);
+                false
+            }
+            None => {
+                if is_tls {
+                    self.begin(socket, Stage::Handshake);
+                }
+                true
+            }
         }
-        self.begin(socket, Stage::Header);
-        // What came with the connection was not told of.
-        self.read_header(socket, false);
-        false
     }
 
     fn begin(&mut self, socket: Socket, stage: Stage) {
@@ -94,11 +162,16 @@ impl<I: Io> FilteredIo<I> {
         self.opening.push_back((until, socket, self.last_id));
     }
 
+    /// What a connection's handshake goes by.
+    pub(crate) fn tls_of(&self, socket: Socket) -> Option<&Arc<TlsSource>> {
+        self.listeners.get(self.io.listener(socket))?.tls.as_ref()
+    }
+
     /// Receives more of the header of a connection. When it is whole, the shard hears of the connection.
     fn read_header(&mut self, socket: Socket, ends: bool) {
-        self.scratch.resize(HEADER_BYTES_MAX, 0);
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let received = self.io.receive(socket, &mut scratch);
+        let mut scratch = self.take_scratch();
+        // No more than a header may be: what comes after it is received by whom it is for.
+        let received = self.io.receive(socket, &mut scratch[..proxy::HEADER_BYTES_MAX]);
         match received {
             Received::Bytes(count) => self.hear_header(socket, &scratch[..count], ends),
             Received::Nothing => {}
@@ -109,19 +182,30 @@ impl<I: Io> FilteredIo<I> {
 
     fn hear_header(&mut self, socket: Socket, bytes: &[u8], ends: bool) {
         let peer = self.io.peer_address(socket);
+        let is_tls = self.tls_of(socket).is_some();
         let Some(state) = self.state(socket) else { return };
-        state.early.extend_from_slice(bytes);
-        match proxy::parse(&state.early) {
+        state.incoming.extend_from_slice(bytes);
+        match proxy::parse(&state.incoming) {
             Ok(None) if ends => self.forget(socket),
             Ok(None) => {}
             Ok(Some(header)) => {
-                state.early.drain(..header.len);
                 state.client = header.client;
-                state.stage = Stage::Open;
+                let mut rest = std::mem::take(&mut state.incoming);
+                rest.drain(..header.len);
+                match is_tls {
+                    true => {
+                        (state.stage, state.incoming) = (Stage::Handshake, rest);
+                        state.is_incoming_new = true;
+                    }
+                    false => (state.stage, state.early) = (Stage::Open, rest),
+                }
                 let direct = SocketAddr::new(peer.unwrap_or(IpAddr::from([0, 0, 0, 0])), 0);
                 let peer = header.client.unwrap_or(direct);
                 self.events.push_back(IoEvent::Accepted { socket, peer });
-                self.events.push_back(IoEvent::Readable { socket, ends });
+                match is_tls {
+                    true => self.handshake(socket, ends),
+                    false => self.events.push_back(IoEvent::Readable { socket, ends }),
+                }
             }
             Err(why) => {
                 let text = format!(
@@ -134,7 +218,7 @@ impl<I: Io> FilteredIo<I> {
         }
     }
 
-    /// Closes a connection of which the shard does not know.
+    /// Closes a socket of which the shard does not know, or not any more.
     fn forget(&mut self, socket: Socket) {
         self.drop_state(socket);
         self.io.close(socket);
@@ -146,36 +230,101 @@ impl<I: Io> FilteredIo<I> {
         }
     }
 
-    fn refuse(&mut self, peer: Option<IpAddr>, code: Code, text: String) {
-        if self.refusals.len() < REFUSALS_MAX {
-            self.refusals.push_back(Refused { peer, code: code.number(), text });
+    pub(crate) fn refuse(&mut self, peer: Option<IpAddr>, code: Code, text: String) {
+        if self.refused.len() < REFUSALS_MAX {
+            self.refused.push_back(Refused { peer, code: code.number(), text });
         }
     }
 
-    /// Closes the connections that took too long to open.
+    /// Closes the connections that took too long to open, or to take what was said last.
     fn close_late(&mut self) {
         let now = Instant::now();
         while let Some((_, socket, id)) = self.opening.pop_front_if(|(until, ..)| *until <= now) {
-            let is_late = |state: &mut State| state.id == id && state.stage != Stage::Open;
-            if !self.state(socket).is_some_and(is_late) {
+            let stage = match self.state(socket) {
+                Some(state) if state.id == id => state.stage,
+                _ => continue,
+            };
+            if stage != Stage::Header && stage != Stage::Handshake {
                 continue;
             }
             let text =
                 "cannot wait any longer for the connection to open: it took longer than opening_ms";
-            let peer = self.io.peer_address(socket);
+            let peer = self.peer_address(socket);
             self.refuse(peer, Code::SlowOpening, text.into());
-            self.forget(socket);
+            match stage {
+                Stage::Header => self.forget(socket),
+                _ => self.break_off(socket),
+            }
+        }
+        while let Some((_, socket, id)) = self.lingering.pop_front_if(|(until, ..)| *until <= now) {
+            let is_lingering = |it: &mut State| it.id == id && it.stage == Stage::Lingering;
+            if self.state(socket).is_some_and(is_lingering) {
+                self.forget(socket);
+            }
         }
     }
 
-    /// How long to wait at most, so that connections that open too slowly are closed.
+    /// Has the shard close a connection.
+    pub(crate) fn break_off(&mut self, socket: Socket) {
+        if let Some(state) = self.state(socket) {
+            state.stage = Stage::Broken;
+            self.events.push_back(IoEvent::Readable { socket, ends: true });
+        }
+    }
+
+    /// How long to wait at most, so that nothing that is due is forgotten.
     fn limit_wait(&self, timeout: Option<Duration>) -> Option<Duration> {
-        if !self.events.is_empty() {
+        if !self.events.is_empty() || !self.later.is_empty() || !self.put_off.is_empty() {
             return Some(Duration::ZERO);
         }
-        let Some((until, ..)) = self.opening.front() else { return timeout };
+        let first = [self.opening.front(), self.lingering.front()].into_iter().flatten();
+        let Some(until) = first.map(|(until, ..)| *until).min() else { return timeout };
         let own = until.saturating_duration_since(Instant::now());
         Some(timeout.map_or(own, |timeout| timeout.min(own)))
+    }
+
+    /// Whether the shard is to hear of an event.
+    fn pass(&mut self, event: IoEvent) -> bool {
+        match event {
+            IoEvent::Accepted { socket, peer } => self.accept(socket, peer),
+            IoEvent::Readable { socket, ends } => match self.stage(socket) {
+                None => true,
+                Some(Stage::Open | Stage::Ended | Stage::Broken) => {
+                    // Told once, and to be known still if the shard is told to go on later.
+                    self.state(socket).into_iter().for_each(|state| state.ends |= ends);
+                    true
+                }
+                Some(Stage::Header) => {
+                    self.read_header(socket, ends);
+                    false
+                }
+                Some(Stage::Handshake) => {
+                    self.handshake(socket, ends);
+                    false
+                }
+                Some(Stage::Lingering) => {
+                    if ends {
+                        self.forget(socket);
+                    }
+                    false
+                }
+            },
+            IoEvent::Writable(socket) => match self.stage(socket) {
+                None => true,
+                Some(Stage::Header | Stage::Broken) => false,
+                Some(Stage::Handshake) => {
+                    self.flush(socket);
+                    false
+                }
+                Some(Stage::Open | Stage::Ended) => self.flush(socket),
+                Some(Stage::Lingering) => {
+                    if self.flush(socket) || self.stage(socket) == Some(Stage::Broken) {
+                        self.forget(socket);
+                    }
+                    false
+                }
+            },
+        }
     }
 }
 
@@ -183,9 +332,12 @@ impl<I: Io> Io for FilteredIo<I> {
     fn wait(&mut self, timeout: Option<Duration>) {
         let timeout = self.limit_wait(timeout);
         self.io.wait(timeout);
-        if !self.opening.is_empty() {
+        (self.steps_left, self.steps_in_turn) = (self.options.handshakes_per_turn_max, 0);
+        self.events.extend(self.later.drain(..));
+        if !self.opening.is_empty() || !self.lingering.is_empty() {
             self.close_late();
         }
+        self.go_on_with_handshakes();
     }
 
     fn poll_event(&mut self) -> Option<IoEvent> {
@@ -194,48 +346,24 @@ impl<I: Io> Io for FilteredIo<I> {
                 return Some(event);
             }
             let event = self.io.poll_event()?;
-            match event {
-                IoEvent::Accepted { socket, peer } => {
-                    if self.accept(socket, peer) {
-                        return Some(event);
-                    }
-                }
-                IoEvent::Readable { socket, ends } => match self.state(socket) {
-                    Some(state) if state.stage == Stage::Header => self.read_header(socket, ends),
-                    _ => return Some(event),
-                },
-                IoEvent::Writable(socket) => match self.state(socket) {
-                    Some(state) if state.stage == Stage::Header => {}
-                    _ => return Some(event),
-                },
+            if self.pass(event) {
+                return Some(event);
             }
         }
     }
 
     fn receive(&mut self, socket: Socket, buffer: &mut [u8]) -> Received {
-        let early = match self.state(socket) {
-            Some(state) if !state.early.is_empty() => state.take_early(buffer),
-            _ => 0,
-        };
-        if early == 0 {
-            return self.io.receive(socket, buffer);
-        }
-        if early == buffer.len() {
-            return Received::Bytes(early);
-        }
-        match self.io.receive(socket, &mut buffer[early..]) {
-            Received::Bytes(count) => Received::Bytes(early + count),
-            Received::Nothing => Received::Bytes(early),
-            Received::Ended | Received::Closed => {
-                // The socket says so again when it is asked.
-                self.events.push_back(IoEvent::Readable { socket, ends: true });
-                Received::Bytes(early)
-            }
+        match self.stage(socket) {
+            None => self.io.receive(socket, buffer),
+            Some(_) => self.receive_inside(socket, buffer),
         }
     }
 
     fn send(&mut self, socket: Socket, bytes: &[u8]) -> Sent {
-        self.io.send(socket, bytes)
+        match self.stage(socket) {
+            None => self.io.send(socket, bytes),
+            Some(stage) => self.send_inside(socket, stage, bytes),
+        }
     }
 
     fn peer_address(&self, socket: Socket) -> Option<IpAddr> {
@@ -244,17 +372,27 @@ impl<I: Io> Io for FilteredIo<I> {
         client.or_else(|| self.io.peer_address(socket))
     }
 
+    fn peer_name(&self, socket: Socket) -> Option<&str> {
+        self.states.get(socket.0 as usize)?.as_deref()?.name.as_deref()
+    }
+
     fn listener(&self, socket: Socket) -> usize {
         self.io.listener(socket)
     }
 
     fn poll_refused(&mut self) -> Option<Refused> {
-        self.refusals.pop_front()
+        self.refused.pop_front()
     }
 
     fn close(&mut self, socket: Socket) {
-        self.drop_state(socket);
-        self.io.close(socket);
+        if self.say_end(socket) {
+            return self.forget(socket);
+        }
+        if let Some(state) = self.state(socket) {
+            state.stage = Stage::Lingering;
+            let until = (Instant::now() + LINGER, socket, state.id);
+            self.lingering.push_back(until);
+        }
     }
 
     fn retire(&mut self, socket: Socket) {
@@ -263,6 +401,12 @@ impl<I: Io> Io for FilteredIo<I> {
     }
 
     fn counters(&self) -> IoCounters {
-        self.io.counters()
+        let Handshakes { done, failed, put_off, .. } = self.handshakes;
+        IoCounters {
+            tls_handshakes: done,
+            tls_handshakes_failed: failed,
+            tls_handshakes_put_off: put_off,
+            ..self.io.counters()
+        }
     }
 }

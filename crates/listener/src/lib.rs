@@ -5,7 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod filter;
+mod handshake;
 pub mod proxy;
+mod records;
 mod state;
+mod tls;
 
-pub use filter::{FilterOptions, FilteredIo, IsTrusted, Listener};
+pub use filter::{FilterOptions, FilteredIo, Handshakes, IsTrusted, Listener};
+pub use tls::{ClientCertificates, TlsFiles, TlsSource, Versions};

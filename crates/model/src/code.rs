@@ -161,6 +161,10 @@ codes! {
     BadProxyHeader = 4241, "bad_proxy_header", 400;
     /// The connection took too long to open.
     SlowOpening = 4242, "slow_opening", 408;
+    /// The TLS handshake, or a record after it, cannot be accepted.
+    TlsFailed = 4243, "tls_failed", 400;
+    /// The listener requires a client certificate, or the one that was shown does not hold.
+    BadClientCertificate = 4244, "bad_client_certificate", 401;
     /// A header's name or value breaks a rule.
     BadHeader = 4250, "bad_header", 400;
     /// The name of a header comes twice.

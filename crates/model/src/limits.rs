@@ -181,8 +181,10 @@ limits! {
     history_page_len_max: usize = 1_000;
     /// Milliseconds that a request head, body or handshake may take to arrive.
     request_ms: Duration = Duration::from_secs(10);
-    /// Milliseconds until a connection has to be open, where it begins with the header of a proxy.
+    /// Milliseconds until a connection has to be open, where it begins with the header of a proxy or a TLS handshake.
     opening_ms: Duration = Duration::from_secs(10);
+    /// Steps of TLS handshakes in one turn of a shard: each takes up to some 200 µs, and others wait as long.
+    handshakes_per_turn_max: usize = 8;
     /// Milliseconds that one WebSocket message may take from its first byte to its last.
     message_ms: Duration = Duration::from_secs(120);
     /// Milliseconds that an ordinary HTTP answer may take from its first byte to its last.

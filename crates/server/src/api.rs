@@ -52,6 +52,10 @@ impl Shards for MailedShards {
         self.config.policies.iter().find(selects).is_some_and(|it| it.policy.record_principal)
     }
 
+    fn certified(&self, name: &str) -> Option<Arc<Principal>> {
+        self.access.get().certified(name)
+    }
+
     fn origin_allowed(&self, origin: &str, host: &str) -> bool {
         self.access.get().origin_allowed(origin, host)
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use access::{Counted, Network};
-use engine::Io;
+use engine::{Io, Socket};
 use hub::ConnectionId;
 use model::{Code, Principal, Refusal};
 use protocol::http::RequestHead;
@@ -72,6 +72,28 @@ impl<I: Io> Shard<I> {
             self.edge.note_counted(link, counted);
         }
         Ok(())
+    }
+
+    /// Whose certificate a connection was opened with, if that is known here.
+    pub(crate) fn certified(&self, link: ConnectionId) -> Option<Arc<Principal>> {
+        let name = self.edge.io.peer_name(Socket(link.socket()?))?;
+        self.access.certified(name)
+    }
+
+    /// Who asks on a connection: by the token that is presented, else by the certificate that was shown.
+    ///
+    /// # Errors
+    /// The token is wrong, or one is needed, or too many were wrong that came from the same address.
+    pub(crate) fn principal_on(
+        &self,
+        link: ConnectionId,
+        network: Option<Network>,
+        token: Option<&str>,
+    ) -> Result<Arc<Principal>, Refusal> {
+        match (token, self.certified(link)) {
+            (None, Some(principal)) => Ok(principal),
+            _ => self.principal_of(network, token),
+        }
     }
 
     /// Who presents a token; wrong ones are counted.

@@ -27,7 +27,7 @@ impl<I: Io> Shard<I> {
     pub(crate) fn open_echo(&mut self, link: ConnectionId, head: &RequestHead, rest: &[u8]) {
         let checked = self.check_origin(head).and_then(|()| {
             let network = self.network_of(link, head);
-            self.principal_of(network, head.bearer_token()?)?.check(Wish::Echo)?;
+            self.principal_on(link, network, head.bearer_token()?)?.check(Wish::Echo)?;
             let handshake = accept_plain_handshake(head)?;
             self.count_connection(link, network)?;
             Ok(handshake)

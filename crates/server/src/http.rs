@@ -1,6 +1,6 @@
 //! HTTP on the engine's sockets: heads and bodies in, answers out, and the doors to WebSocket.
 
-use admin::{Answer, AnswerWindow, Exchange};
+use admin::{Answer, AnswerWindow, CERTIFICATE, Exchange};
 use bytes::Bytes;
 use engine::{Io, MailSender, Sent, Socket};
 use hub::{ConnectionId, ShardIndex};
@@ -252,8 +252,13 @@ impl<I: Io> Shard<I> {
         }
         let mut request =
             http::Request::builder().method(head.method.as_str()).uri(head.target.as_str());
-        for (name, value) in &head.fields {
+        for (name, value) in head.fields.iter().filter(|(name, _)| name != CERTIFICATE) {
             request = request.header(name.as_str(), value.as_str());
+        }
+        if let Some(socket) = link.socket()
+            && let Some(name) = self.edge.io.peer_name(Socket(socket))
+        {
+            request = request.header(CERTIFICATE, name);
         }
         let request = request.body(Bytes::from(body)).map_err(|error| {
             let text = format!("cannot read the HTTP request: {error}; mend its target or fields");
@@ -421,7 +426,7 @@ impl<I: Io> Shard<I> {
             let network = self.network_of(link, head);
             let principal = match head.bearer_token()? {
                 Some(token) => self.principal_of(network, Some(token))?,
-                None => self.access.welcome(),
+                None => self.certified(link).unwrap_or_else(|| self.access.welcome()),
             };
             self.count_connection(link, network)?;
             Ok((handshake, principal))

@@ -8,6 +8,7 @@ mod asker;
 mod backbones;
 mod budget;
 mod byte_queue;
+mod certificates;
 mod closing;
 mod commands;
 pub mod config;

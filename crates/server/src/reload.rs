@@ -10,6 +10,7 @@ use access::Access;
 use engine::{Io, MailSender};
 use tokio::sync::watch;
 
+use crate::certificates::Certificates;
 use crate::config::Config;
 use crate::mail::{ShardMail, tell_all};
 use crate::rules::Settings;
@@ -40,6 +41,7 @@ impl Current {
 pub struct Reloader {
     started: Arc<Config>,
     access: Current,
+    certificates: Certificates,
     peers: Vec<MailSender<ShardMail>>,
 }
 
@@ -47,13 +49,15 @@ impl Reloader {
     pub(crate) fn new(
         started: &Arc<Config>,
         access: Current,
+        certificates: Certificates,
         peers: Vec<MailSender<ShardMail>>,
     ) -> Self {
-        Self { started: Arc::clone(started), access, peers }
+        Self { started: Arc::clone(started), access, certificates, peers }
     }
 
     /// Tells all shards, and whoever else asks.
     pub fn take_over(&self, config: Config) {
+        self.certificates.reload();
         let settings = Arc::new(Settings::new(config, &self.started, &self.access.get()));
         self.access.set(Arc::clone(&settings.access));
         let mail = || ShardMail::Settings(Arc::clone(&settings));

@@ -148,7 +148,8 @@ impl<I: Io> Shard<I> {
         asker: Asker,
     ) -> Result<(), Refusal> {
         let limits = &self.config.limits;
-        let principal = self.principal_of(asker.network, head.bearer_token()?)?;
+        let principal =
+            self.principal_on(asker.connection.id, asker.network, head.bearer_token()?)?;
         let (mut topic, mut timeout_ms, mut key) = (None, None, None);
         let mut to = Recipients::default();
         for (name, value) in head.query() {

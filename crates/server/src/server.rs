@@ -21,6 +21,7 @@ use model::{Anonymous, Epoch};
 use tokio::sync::mpsc;
 
 use crate::api::MailedShards;
+use crate::certificates::{Certificates, WATCH, Watch};
 use crate::config::{Config, ListenerConfig, WebhookConfig};
 use crate::mail::{ShardMail, tell_all};
 use crate::memory::{Governor, Memory};
@@ -47,6 +48,8 @@ pub struct Server {
     hiccups: Option<Arc<Hiccups>>,
     store: Option<Store>,
     governor: Option<Governor>,
+    certificates: Certificates,
+    watch: Option<Watch>,
     access: Current,
     config: Arc<Config>,
     webhooks: Vec<Arc<WebhookCounters>>,
@@ -92,6 +95,7 @@ struct Common {
     config: Arc<Config>,
     access: Arc<Access>,
     current: Current,
+    certificates: Certificates,
     clock: Clock,
     epoch: Epoch,
     secret: Secret,
@@ -143,6 +147,7 @@ impl Server {
         let epoch = new_epoch();
         let config = Arc::new(config);
         let current = Current::new(Arc::clone(&access));
+        let certificates = Certificates::load(config.all_listeners())?;
         let common = Common {
             sessions_max: sessions_per_shard(&config, shard_count),
             memory: memory.clone(),
@@ -150,6 +155,7 @@ impl Server {
             times: LatestTime::default(),
             access: Arc::clone(&access),
             current: current.clone(),
+            certificates: certificates.clone(),
             clock,
             epoch: Epoch::new(&epoch),
             secret: engine::random_bytes(),
@@ -167,6 +173,9 @@ impl Server {
         };
         let governor = Governor::start(&common.memory, &supervisor)
             .map_err(|error| cannot("watch the memory", error, "free some memory"))?;
+        let watch = certificates
+            .watch(&supervisor)
+            .map_err(|error| cannot("watch the certificates", error, "free some memory"))?;
         let addresses = start_shards(&common, &wakers, boxes, disks, &told)?;
         let counters_of = |it: &WebhookConfig| Arc::new(WebhookCounters::new(&it.name));
         let webhooks: Vec<_> = config.webhooks.iter().map(counters_of).collect();
@@ -201,6 +210,8 @@ impl Server {
             hiccups,
             store,
             governor,
+            certificates,
+            watch,
             access: current,
             config,
             webhooks,
@@ -254,7 +265,8 @@ impl Server {
 
     /// What takes over another configuration. Devices and sessions that are there stay so.
     pub fn reloader(&self) -> Reloader {
-        Reloader::new(&self.config, self.access.clone(), self.peers.clone())
+        let (access, peers) = (self.access.clone(), self.peers.clone());
+        Reloader::new(&self.config, access, self.certificates.clone(), peers)
     }
 
     /// Waits until all threads have ended, which they do when the server is asked to stop.
@@ -303,6 +315,9 @@ impl Server {
         if let Some(governor) = self.governor.take() {
             governor.stop();
         }
+        if let Some(watch) = self.watch.take() {
+            watch.stop();
+        }
         if let Some(store) = self.store.take() {
             store.close();
         }
@@ -314,7 +329,7 @@ const SHARD: &str = "shard-";
 
 /// Of the threads that had not ended when a stop's time was up, those that had been told to.
 fn late(mut living: Vec<String>) -> Vec<String> {
-    const AFTER_SHARDS: [&str; 4] = ["api", "memory", "store-reader", "store-writer"];
+    const AFTER_SHARDS: [&str; 5] = ["api", "memory", "store-reader", "store-writer", WATCH];
     if living.iter().any(|thread| thread.starts_with(SHARD)) {
         living.retain(|thread| !AFTER_SHARDS.contains(&thread.as_str()));
     }
@@ -532,11 +547,17 @@ fn open_io(
 fn filtered(io: EpollIo, common: &Common) -> FilteredIo<EpollIo> {
     let current = common.current.clone();
     let is_trusted: IsTrusted = Arc::new(move |peer| current.get().addresses.is_proxy(peer));
-    let listener = |it: ListenerConfig| listener::Listener {
+    let listener = |(place, it): (usize, ListenerConfig)| listener::Listener {
         header_from: it.expects_proxy_header.then(|| Arc::clone(&is_trusted)),
+        tls: common.certificates.of(place),
     };
-    let listeners = common.config.all_listeners().into_iter().map(listener).collect();
-    FilteredIo::new(io, listeners, FilterOptions { opening: common.config.limits.opening_ms })
+    let listeners = common.config.all_listeners().into_iter().enumerate().map(listener).collect();
+    let limits = &common.config.limits;
+    let options = FilterOptions {
+        opening: limits.opening_ms,
+        handshakes_per_turn_max: limits.handshakes_per_turn_max,
+    };
+    FilteredIo::new(io, listeners, options)
 }
 
 #[cfg(test)]

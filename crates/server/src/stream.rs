@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use access::{Network, check_read};
+use access::check_read;
 use engine::Io;
 use hub::ConnectionId;
 use model::{Code, Command, Hello, Position, Principal, Refusal, TopicName};
@@ -52,7 +52,7 @@ impl<I: Io> Shard<I> {
                 "cannot take commands for no session: give its key, `?session=`, from `welcome`";
             return Err(Refusal::new(Code::BadRequest, text));
         }
-        let new = self.check_session(asker.network, opening, commands)?;
+        let new = self.check_session(&asker, opening, commands)?;
         match route {
             SessionRoute::Poll => {
                 let counted = self.count(asker.network)?;
@@ -82,7 +82,7 @@ impl<I: Io> Shard<I> {
     /// Whether a session may be opened, and for whom.
     fn check_session(
         &mut self,
-        network: Option<Network>,
+        asker: &Asker,
         mut opening: Opening,
         commands: Batch,
     ) -> Result<NewSession, Refusal> {
@@ -93,7 +93,8 @@ impl<I: Io> Shard<I> {
             _ => None,
         };
         let greeting = greeting.as_deref();
-        let principal = self.principal_of(network, opening.token.as_deref().or(greeting))?;
+        let token = opening.token.as_deref().or(greeting);
+        let principal = self.principal_on(asker.connection.id, asker.network, token)?;
         self.resume(&mut opening);
         if let Some(subscribe) = &opening.subscribe {
             check_read(&principal, &subscribe.selectors)?;

@@ -15,6 +15,7 @@ mod webhooks;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
+use listener::TlsFiles;
 use model::{Features, Limits, PolicyRule, Rates};
 
 use crate::surfaces::Surfaces;
@@ -101,12 +102,14 @@ pub struct ListenerConfig {
     pub surfaces: Surfaces,
     /// Whether connections begin with a PROXY header of one of `access.trusted_proxies`.
     pub expects_proxy_header: bool,
+    /// What TLS is made of there; without it bytes are plain.
+    pub tls: Option<TlsFiles>,
 }
 
 impl ListenerConfig {
     /// One that serves everything at an address.
     pub fn on(address: SocketAddr) -> Self {
-        Self { address, surfaces: Surfaces::ALL, expects_proxy_header: false }
+        Self { address, surfaces: Surfaces::ALL, expects_proxy_header: false, tls: None }
     }
 }
 

@@ -305,6 +305,18 @@ mod tests {
                 "[[listeners]]\naddress = \"127.0.0.1:1\"\nproxy_protocol = true",
                 "t.toml:1: `access.trusted_proxies`: a listener expects PROXY headers, and there is nobody",
             ),
+            (
+                "[[listeners]]\naddress = \"127.0.0.1:1\"\ncertificates = [{certificate = \"a.pem\"}]",
+                "t.toml:3: `listeners.certificates`: an entry needs both a `certificate` and its `key`",
+            ),
+            (
+                "[[listeners]]\naddress = \"127.0.0.1:1\"\nclient_certificates = \"required\"",
+                "t.toml:1: `listeners`: clients' certificates need an authority",
+            ),
+            (
+                "[[listeners]]\naddress = \"127.0.0.1:1\"\ntls_min = \"1.3\"",
+                "t.toml:1: `listeners`: a listener without `certificates` speaks no TLS",
+            ),
             ("[server]\nlisten = \"x\"", "t.toml:2: `server.listen`: `x` is not an address"),
             ("[access]\nanonymous = \"some\"", "write \"all\" or \"read\" or \"none\""),
             ("[[topics]]\nretain = true", "`topics`: an entry needs a `selector`"),

@@ -9,7 +9,7 @@ use crate::config::schema::Default::{Needed, Unset};
 use crate::config::schema::Kind::{Number, Text, Texts, Word};
 use crate::config::schema::Reload::NewConnections;
 use crate::config::schema::{Entry, Key, Kind, Row, Section, Tables, field, is, key};
-use crate::config::{AddressRange, Config, ConfigError, check_origin};
+use crate::config::{AccessConfig, AddressRange, Config, ConfigError, check_origin};
 
 pub(super) fn access() -> Section {
     let tokens = Kind::Tables(Tables { rows: token_rows, add: add_token });
@@ -104,6 +104,7 @@ fn rates_of(class: &str, classes: &[(String, Rates)]) -> Result<Rates, String> {
 /// A token that is being read.
 struct Token {
     token: String,
+    certificate: String,
     principal: Principal,
     classes: Vec<(String, Rates)>,
     limits: Limits,
@@ -127,6 +128,17 @@ fn token_keys() -> Vec<Key<Token>> {
             "The secret that a client presents.",
         )
         .secret(),
+        field(
+            "certificate",
+            Unset("\"feeder.example.com\""),
+            Text(|it, text| {
+                it.certificate = text.into();
+                Ok(())
+            }),
+            "Instead of a token, or beside it: the name in the client's certificate, where a listener has `client_certificates`. It is \
+             the first URI of the certificate, else its first DNS name, else the common name of its subject. A token that \
+             is presented goes before it.",
+        ),
         field(
             "name",
             Needed("\"price-feed\""),
@@ -198,27 +210,41 @@ fn add_token(
 ) -> Result<(), ConfigError> {
     let mut it = Token {
         token: String::new(),
+        certificate: String::new(),
         principal: Principal { everything: false, ..Principal::unlimited("") },
         classes: config.classes.clone(),
         limits: config.limits.clone(),
     };
     reader.table(path, &token_keys(), table, &mut it)?;
-    match fault_of(&it, &config.access.tokens) {
-        Some(fault) => Err(reader.error(at, path, fault)),
-        None => {
-            config.access.tokens.push((it.token, it.principal));
-            Ok(())
-        }
+    if let Some(fault) = fault_of(&it, &config.access) {
+        return Err(reader.error(at, path, fault));
     }
+    let Token { token, certificate, principal, .. } = it;
+    if !certificate.is_empty() {
+        config.access.certificates.push((certificate, principal.clone()));
+    }
+    if !token.is_empty() {
+        config.access.tokens.push((token, principal));
+    }
+    Ok(())
 }
 
 /// Why a token and its owner cannot be told from others.
-fn fault_of(it: &Token, known: &[(String, Principal)]) -> Option<String> {
-    if it.token.is_empty() || it.principal.name.is_empty() {
-        return Some("an entry needs both `token` and `name`; add what is missing".into());
+fn fault_of(it: &Token, known: &AccessConfig) -> Option<String> {
+    if it.token.is_empty() && it.certificate.is_empty() || it.principal.name.is_empty() {
+        let text = "an entry needs a `name`, and a `token` or a `certificate`; add what is missing";
+        return Some(text.into());
     }
-    if known.iter().any(|(other, _)| *other == it.token) {
+    let is_twice = |what: &str, known: &[(String, Principal)]| {
+        !what.is_empty() && known.iter().any(|(other, _)| other == what)
+    };
+    if is_twice(&it.token, &known.tokens) {
         let text = "the same `token` stands twice: nobody could tell whose it is; make another one";
+        return Some(text.into());
+    }
+    if is_twice(&it.certificate, &known.certificates) {
+        let text =
+            "the same `certificate` stands twice: nobody could tell whose it is; keep one of them";
         return Some(text.into());
     }
     let name = &it.principal.name;
