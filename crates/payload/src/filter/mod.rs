@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use cel::objects::{Key, Map};
 use cel::{Context, Env, Program, Value};
 use model::{Code, HeaderValue, PayloadKind, Publication, Refusal, TopicName};
 
@@ -89,8 +90,8 @@ fn headers_of(publication: &Publication) -> Value {
             Err(_) => Value::Float(text.parse().unwrap_or(f64::NAN)),
         },
     };
-    let entries = headers.iter().map(|(name, it)| (name.to_owned(), value(it)));
-    Value::from(entries.collect::<std::collections::HashMap<String, Value>>())
+    let entries = headers.iter().map(|(name, it)| (Key::from(name.to_owned()), value(it)));
+    Value::Map(Map { map: Arc::new(entries.collect()) })
 }
 
 /// The filter that `text` spells out.
