@@ -118,18 +118,18 @@ impl Client {
         let token = self.nodes.token()?;
         let client = self.options.name.clone();
         let rates = self.options.rates;
-        let features = Some(Features::UNNAMED);
+        let features = Some(Features::ALL);
         let hello = model::Hello { token, client, batch: true, fragments: true, rates, features };
         let seed = self.seed.wrapping_add(self.take_id().0);
         let connection =
             Connection::open(self.nodes.url(), self.options.ca.as_deref(), hello, seed)?;
         let message_bytes_max = connection.message_bytes_max;
+        let has_ids = connection.features.has(Features::IDS);
         self.state = State::Connected(Box::new(connection));
         self.backoff.reset();
         self.handle_heard();
         self.nodes.handle_connected();
-        self.subscriptions.handle_limit(message_bytes_max);
-        self.subscriptions.handle_connected();
+        self.subscriptions.handle_connected(message_bytes_max, has_ids);
         self.handlings.handle_connected();
         self.calls.handle_connected();
         self.drive();
@@ -152,7 +152,7 @@ impl Client {
 
     /// Subscribes, now and after every break. Publications come out of [`Client::next`].
     ///
-    /// Subscriptions that overlap share what the server sends: the options of the newest go for all of them.
+    /// Each has its own options and place, also where they overlap. `subscription` of what is wanted is chosen here.
     pub fn subscribe(&mut self, subscribe: Subscribe) -> SubscriptionId {
         let progress = Progress::new(&subscribe.positions);
         let id = self.subscriptions.add(subscribe);

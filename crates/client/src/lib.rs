@@ -4,8 +4,8 @@
 //! growing, jittered pauses, to the next node if there are several, subscribes anew from its positions, and tells
 //! whether everything was recovered. Its updates come out of [`Client::next`].
 //!
-//! `client` joins pure parts: `nodes` (where to connect, as whom), `subscriptions` with `turns` (who is asked for when) and
-//! `parts` (places that do not go into one command), `payloads` (what came, whole) and a `tracker` each (what of it is news), `progress` (what was handed out), `handlings`,
+//! `client` joins pure parts: `nodes` (where to connect, as whom), `subscriptions` with `parts` (places that do not go into one
+//! command), `payloads` (what came, whole) and a `tracker` each (what of it is news), `progress` (what was handed out), `handlings`,
 //! and `calls` (commands that are answered).
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,6 @@ mod subscriptions;
 pub mod tls;
 mod tracker;
 mod transport;
-mod turns;
 mod update;
 
 pub use backoff::Backoff;

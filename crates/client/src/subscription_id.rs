@@ -3,10 +3,3 @@
 /// The name of a subscription within its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionId(pub(crate) u64);
-
-#[cfg(test)]
-impl SubscriptionId {
-    pub(crate) fn of(number: u64) -> Self {
-        Self(number)
-    }
-}

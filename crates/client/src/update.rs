@@ -37,6 +37,12 @@ pub enum Update {
         /// How many were published meanwhile, as far as the server kept count.
         missed: u64,
     },
+    /// All that was published when a subscription was asked for, also again after a break, was told. Servers without ids do
+    /// not say.
+    Complete {
+        /// Whose.
+        of: SubscriptionId,
+    },
     /// The server refused a subscription, or took it away (4102: this client was too far behind).
     Ended {
         /// Which one.
@@ -128,6 +134,7 @@ impl Update {
             Notification::Resumed { topic, recovered, missed } => {
                 Self::Resumed { of, topic, recovered, missed }
             }
+            Notification::Complete => Self::Complete { of },
             Notification::Ended(refusal) => Self::Ended { of, refusal },
             Notification::Placed { .. } => return None,
         })
@@ -148,6 +155,7 @@ impl Update {
             Self::Message { of, .. }
             | Self::Gap { of, .. }
             | Self::Resumed { of, .. }
+            | Self::Complete { of }
             | Self::Ended { of, .. } => Some(*of),
             _ => None,
         }

@@ -111,7 +111,7 @@ impl SimPeer {
         (self.head, self.is_upgraded, self.inbound) = (Vec::new(), false, Inbound::default());
         self.unsent.clear();
         self.subscriptions.handle_disconnect();
-        self.subscriptions.handle_connected();
+        self.subscriptions.handle_connected(usize::MAX, false);
         self.placed = self.checked.clone();
         let mut bytes = Vec::new();
         encode_handshake_request("/v1/ws", "sim", KEY, Subprotocol::Json, None, &mut bytes);
@@ -241,7 +241,9 @@ impl SimPeer {
                     self.checked.insert(gap.topic, position);
                 }
                 Notification::Ended(error) => panic!("{error}"),
-                Notification::Resumed { .. } | Notification::Placed { .. } => {}
+                Notification::Resumed { .. }
+                | Notification::Placed { .. }
+                | Notification::Complete => {}
             }
         }
         let id = self.take_id();

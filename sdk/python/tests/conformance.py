@@ -16,6 +16,7 @@ from server import Server
 
 from tidegate import (
     Client,
+    Complete,
     Gap,
     Handling,
     Publication,
@@ -69,6 +70,7 @@ class Reading:
     subscription: Subscription
     client: Client
     notes: Notes
+    completed: int = 0
 
 
 class Handler:
@@ -172,8 +174,18 @@ class Runner:
         names = {"from": "start"} | {name: name for name in OPTIONS}
         options = {name: self._replaced(step[member]) for member, name in names.items() if member in step}
         subscription = client.subscribe(step["selectors"], **options)
-        self._readings[step["as"]] = Reading(subscription, client, Notes(subscription, _event))
+        reading = self._readings[step["as"]] = Reading(subscription, client, Notes(subscription, _event))
+
+        def complete(_: Complete) -> None:
+            reading.completed += 1
+
+        subscription.on("complete", complete)
         await self._settle(subscription.ready(), step)
+
+    async def do_completed(self, step: Step) -> None:
+        reading = self._reading(step)
+        await until(lambda: reading.completed >= step["count"])
+        assert reading.completed == step["count"]
 
     async def do_unsubscribe(self, step: Step) -> None:
         self._reading(step).subscription.unsubscribe()
@@ -182,7 +194,7 @@ class Runner:
         self._captured[f"${step['as']}"] = self._reading(step).subscription.positions
 
     async def do_publish(self, step: Step) -> None:
-        options: dict[str, Any] = {name: step[name] for name in ("key", "expect") if name in step}
+        options: dict[str, Any] = {name: step[name] for name in ("key", "expect", "headers") if name in step}
         if "text" in step:
             data, options["kind"] = step["text"], "text"
         elif "base64" in step:

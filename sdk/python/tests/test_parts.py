@@ -7,7 +7,6 @@ import gc
 import json
 import math
 import random
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,10 +15,8 @@ from helpers import refused
 from tidegate import LocalCode, Stream, advice_of
 from tidegate.canonical import canonical
 from tidegate.emitter import Emitter
-from tidegate.overlaps import Overlaps
 from tidegate.protocol import decode_message, decode_payload, encode_command, encode_payload
-from tidegate.readers import Readers
-from tidegate.selector import selects
+from tidegate.selector import overlap, selects
 from tidegate.websocket import web_socket_url
 
 
@@ -45,55 +42,27 @@ def test_selectors(selector: str, topic: str, expected: bool) -> None:
     assert selects(selector, topic) is expected
 
 
-def test_readers_are_found_by_topic_until_they_are_removed() -> None:
-    @dataclass(eq=False)
-    class Reader:
-        selectors: list[str]
-
-    readers: Readers[Reader] = Readers()
-    one, wide = Reader(["a/b", "x"]), Reader(["a/+", "a/b"])
-    readers.add(one)
-    readers.add(wide)
-    assert (readers.of("a/b"), readers.of("a/c"), readers.of("x")) == ([one, wide], [wide], [one])
-    readers.remove(wide)
-    assert (readers.of("a/b"), readers.of("a/c")) == ([one], [])
-    assert readers.has("a/b") and not readers.has("a/+")
-
-
-def overlap(one: list[str], other: list[str]) -> bool:
+def slowly(one: list[str], other: list[str]) -> bool:
     """The slow way: level by level."""
     if one[:1] == ["#"] or other[:1] == ["#"]:
         return True
     if not one or not other:
         return one == other
-    return (one[0] == other[0] or "+" in (one[0], other[0])) and overlap(one[1:], other[1:])
+    return (one[0] == other[0] or "+" in (one[0], other[0])) and slowly(one[1:], other[1:])
 
 
-def test_overlaps_are_found_as_by_comparing_all() -> None:
-    @dataclass(eq=False)
-    class Reader:
-        selectors: list[str]
-
+def test_whether_selectors_overlap() -> None:
     chosen = random.Random(7)
 
     def selector() -> str:
         levels = [chosen.choice(["a", "b", "+"]) for _ in range(chosen.randint(0, 3))]
         return "/".join(levels + ["#"] if not levels or chosen.random() < 0.3 else levels)
 
-    found: Overlaps[Reader] = Overlaps()
-    readers: list[Reader] = []
     for _ in range(3_000):
-        if len(readers) > 5 or (readers and chosen.random() < 0.4):
-            found.remove(readers.pop(chosen.randrange(len(readers))))
-        else:
-            readers.append(Reader([selector() for _ in range(chosen.randint(1, 2))]))
-            found.add(readers[-1])
-        wanted, but = selector(), chosen.choice([None, *readers])
-        pairs = [(each, theirs) for each in readers if each is not but for theirs in each.selectors]
-        expected = {each for each, theirs in pairs if overlap(wanted.split("/"), theirs.split("/"))}
-        first = found.first([wanted], but)
-        assert (first in expected) if expected else (first is None)
-        assert set(found.of([wanted])) - {but} == expected
+        one, other = selector(), selector()
+        assert overlap(one, other) is slowly(one.split("/"), other.split("/")), f"{one} and {other}"
+    for one, other, expected in [("#", "$x/y", False), ("$x/#", "$x/+", True), ("+/$x", "#", True), ("a/#", "a/$x/b", True)]:
+        assert overlap(one, other) is overlap(other, one) is expected
 
 
 @pytest.mark.parametrize(

@@ -131,17 +131,6 @@ async def test_they_stay_when_the_subscription_has_ended(how: str) -> None:
         assert subscription.positions == at(a=2)
 
 
-async def test_one_that_joins_another_is_where_that_one_is() -> None:
-    async with Wires() as wires:
-        await live(wires, "a")
-        second = wires.client.subscribe("a", start="now")
-        _, asked = await wires.wire.next_of("subscribe", count=2)
-        described = [{"topic": "a", "epoch": "e", "head": 0, "start": 0}]
-        wires.wire.hear({"type": "subscribed", "id": asked["id"], "selectors": ["a"], "topics": described})
-        await second.ready()
-        assert second.positions == at(a=0)
-
-
 async def test_given_positions_are_those_of_the_beginning() -> None:
     async with Wires() as wires:
         subscription = wires.client.subscribe("a", start={"epoch": "e", "sequence": 7})

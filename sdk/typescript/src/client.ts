@@ -21,7 +21,7 @@ import type {
   TokenProvider,
 } from "./options.js";
 import type { Command, Event, PayloadKind, Positions } from "./protocol.js";
-import { decodeMessage, decodePayload, encodePayload, featureOf } from "./protocol.js";
+import { decodeExtras, decodeMessage, decodePayload, encodeHeaders, encodePayload, featureOf } from "./protocol.js";
 import type { AfterBreak, Asked, Outcome } from "./requests.js";
 import { Requests } from "./requests.js";
 import type { Lag } from "./subscription.js";
@@ -220,9 +220,8 @@ export class Client<Topics extends object = AnyTopics> {
   /**
    * Reads what a selector selects, or several of them, now and after every break.
    *
-   * Handlers that are added at once miss nothing. Subscriptions that overlap share what the server sends; the
-   * options of the newest go for all of them, and one with a `name` should not overlap with others. When `signal` is
-   * aborted, the subscription ends.
+   * Handlers that are added at once miss nothing. Each subscription has its own options and place, also where they
+   * overlap. When `signal` is aborted, the subscription ends.
    */
   subscribe<Selector extends string>(
     selectors: Selector | readonly Selector[],
@@ -268,9 +267,9 @@ export class Client<Topics extends object = AnyTopics> {
   async publish<Topic extends string>(
     topic: Topic,
     data: PayloadOf<Topics, Topic>,
-    { key, expect, kind, signal, timeoutMs = this.#publishMs }: PublishOptions = {},
+    { key, expect, kind, headers, signal, timeoutMs = this.#publishMs }: PublishOptions = {},
   ): Promise<Published> {
-    const command = { type: "publish", topic, key, expect, ...encodePayload(data, kind) };
+    const command = { type: "publish", topic, key, expect, headers: encodeHeaders(headers), ...encodePayload(data, kind) };
     const afterBreak = key === undefined ? "fail" : "ask-again-while-remembered";
     const answer = await this.#ask(command, afterBreak, signal, undefined, timeoutMs);
     const { epoch, sequence, level } = answer as Event & { type: "published" };
@@ -285,10 +284,11 @@ export class Client<Topics extends object = AnyTopics> {
     const command = { type: "history", topic, ...page };
     const answer = (await this.#ask(command, "ask-again", signal)) as Event & { type: "history" };
     const { epoch, head, start } = answer;
-    const publications = answer.publications.map(({ sequence, time_ms, ...payload }) => ({
+    const publications = answer.publications.map(({ sequence, time_ms, ...wire }) => ({
       sequence,
+      ...decodeExtras(wire, sequence),
       timeMs: time_ms,
-      ...(decodePayload(payload) as { kind: PayloadKind; data: PayloadOf<Topics, Topic> }),
+      ...(decodePayload(wire) as { kind: PayloadKind; data: PayloadOf<Topics, Topic> }),
     }));
     return { topic, epoch, head, start, publications };
   }
@@ -558,7 +558,8 @@ export class Client<Topics extends object = AnyTopics> {
     const { state, error } = told;
     if (state === "connected") {
       this.#handleTransport(this.#using!.name);
-      [this.#subscriptions, this.#requests, ...this.#parts].forEach((part) => part.handleConnected(this.#messageBytesMax));
+      this.#subscriptions.handleConnected(this.#messageBytesMax, this.#features?.includes("ids") === true);
+      [this.#requests, ...this.#parts].forEach((part) => part.handleConnected(this.#messageBytesMax));
       this.#awaitingReady.forEach((waiting) => waiting.resolve(undefined));
       this.#awaitingReady.clear();
     } else if (this.#wasConnected) {

@@ -9,6 +9,7 @@ import { pauseMs } from "./backoff.js";
 import { adviceOf, LocalCode, TidegateError } from "./errors.js";
 import type { FallbackPolicy } from "./fallback.js";
 import type { Command, Event } from "./protocol.js";
+import { FEATURES } from "./protocol.js";
 import type { CloseReason } from "./transport.js";
 
 /**
@@ -181,6 +182,7 @@ export class Connection {
       id: nextId(),
       batch: true,
       fragments: true,
+      features: FEATURES,
       token: this.#token,
       client: name,
       bytes_per_second: bytesPerSecond,

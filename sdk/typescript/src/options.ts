@@ -3,7 +3,7 @@
 import type { ConnectionState, ConnectionTimes } from "./connection.js";
 import type { DeltaDecoder } from "./deltas.js";
 import type { TidegateError } from "./errors.js";
-import type { PayloadKind } from "./protocol.js";
+import type { Headers, PayloadKind } from "./protocol.js";
 import type { Lag } from "./subscription.js";
 import type { OpenTransport, TransportKind, TransportName } from "./transport.js";
 import type { WebSocketClass } from "./websocket.js";
@@ -76,6 +76,8 @@ export interface PublishOptions extends Abortable {
   readonly expect?: number;
   /** What kind of payload it is. Default "bytes" for a `Uint8Array`, else "json". */
   readonly kind?: PayloadKind;
+  /** Names and values beside the payload: at most 32, of 4,096 bytes in all. */
+  readonly headers?: Headers;
   /**
    * How long it may take, in milliseconds, instead of the client's `publishMs`. Then it is rejected: with 4906 if it was
    * never sent, with 4900 if it was, and may have been kept.
@@ -127,6 +129,10 @@ export interface Kept<T = unknown> {
   readonly sequence: number;
   /** When it was published, in milliseconds since 1970. */
   readonly timeMs: number;
+  readonly previous: number;
+  readonly headers: Headers;
+  /** Who published it, where the topic's policy has that recorded. */
+  readonly principal?: string;
   readonly kind: PayloadKind;
   readonly data: T;
 }

@@ -1,13 +1,13 @@
 /**
  * Whole publications of what comes: pieces are put together, deltas applied. Pure.
  *
- * It stands before the subscriptions, because the server tells a session each topic once: what is a base, or is not
- * finished, is of the connection and not of one reader. What comes out is in the order of the topic: whatever comes
- * after an unfinished publication waits for it. docs/protocol.md#deltas and docs/protocol.md#fragments.
+ * It stands before the subscriptions: what is a base, or is not finished, is of a reading and not of one reader. What comes
+ * out is in the order of the topic: whatever comes after an unfinished publication waits for it. docs/protocol.md#deltas
+ * and docs/protocol.md#fragments.
  */
 
 import type { DeltaDecoder, PatchDecoder, VcdiffDecoder } from "./deltas.js";
-import type { Event, PayloadKind, WirePayload } from "./protocol.js";
+import type { Event, Extras, PayloadKind, ReadingKey, WirePayload } from "./protocol.js";
 import { decodeBase64 } from "./protocol.js";
 
 type Of<Type extends Event["type"]> = Event & { readonly type: Type };
@@ -15,8 +15,8 @@ type Of<Type extends Event["type"]> = Event & { readonly type: Type };
 /** What goes through here. */
 export type Arriving = Of<"publication"> | Of<"delta"> | Of<"fragment"> | Of<"gap">;
 
-/** What comes out. `broken`: a publication could not be made of what came; the topic has to be asked for again. */
-export type Whole = Of<"publication"> | Of<"gap"> | { readonly type: "broken"; readonly topic: string };
+/** What comes out. `undefined`: a publication could not be made of what came; the reading has to be asked for again. */
+export type Whole = Of<"publication"> | Of<"gap"> | undefined;
 
 /** A publication of which pieces have come. */
 interface Unfinished {
@@ -25,6 +25,7 @@ interface Unfinished {
   readonly sequence: number;
   readonly kind: PayloadKind;
   readonly total: number;
+  readonly extras: Extras;
   readonly pieces: Uint8Array[];
   bytes: number;
 }
@@ -38,17 +39,17 @@ interface Value {
   readonly source: string | Uint8Array;
 }
 
-/** A piece or a base is not there, or what it makes is something else. Nobody reads it: `broken` is told. */
+/** A piece or a base is not there, or what it makes is something else. Nobody reads it. */
 const BROKEN = new Error();
 
 /** Makes publications whole. */
 export class Payloads {
   readonly #vcdiff: VcdiffDecoder | undefined;
   readonly #patch: PatchDecoder | undefined;
-  /** What waits for an unfinished publication, by topic, in the order of the sequences. The first is unfinished. */
-  readonly #waiting = new Map<string, Waiting[]>();
-  /** The newest payload of each topic; `undefined` while no deltas can come. */
-  #values: Map<string, Value> | undefined;
+  /** What waits for an unfinished publication, by reading, in the order of the sequences. The first is unfinished. */
+  readonly #waiting = new Map<ReadingKey, Waiting[]>();
+  /** The newest payload of each reading; `undefined` while no deltas can come. */
+  #values: Map<ReadingKey, Value> | undefined;
 
   constructor(decoders: readonly DeltaDecoder[]) {
     for (const decoder of decoders) {
@@ -67,28 +68,16 @@ export class Payloads {
     return this.#values && this.#vcdiff?.sources;
   }
 
-  /** Whether pieces are still to come of something in `topic`: the server counts it as told. */
-  awaits(topic: string): boolean {
-    return this.#waiting.has(topic);
+  /** Forgets what came of a reading. */
+  forget(key: ReadingKey): void {
+    this.#waiting.delete(key);
+    this.#values?.delete(key);
   }
 
-  /** Forgets what came of a topic. */
-  forget(topic: string): void {
-    this.#waiting.delete(topic);
-    this.#values?.delete(topic);
-  }
-
-  /** Notes that a topic is read again after `start`: what is under way beyond that comes again. */
-  restart(topic: string, start: number): void {
-    const [first] = this.#waiting.get(topic) ?? [];
-    if (first && placeOf(first) > start) this.#waiting.delete(topic);
-  }
-
-  /** Forgets what came of the topics that nobody reads. */
-  forgetUnless(isRead: (topic: string) => boolean): void {
-    for (const topic of [...this.#waiting.keys(), ...(this.#values?.keys() ?? [])]) {
-      if (!isRead(topic)) this.forget(topic);
-    }
+  /** Notes that it goes on after `start`, as far as that is before what is under way: that comes again. */
+  restart(key: ReadingKey, start: number): void {
+    const [first] = this.#waiting.get(key) ?? [];
+    if (first && placeOf(first) > start) this.#waiting.delete(key);
   }
 
   /** Forgets everything: the connection is gone, and the next one knows nothing of what this one was sent. */
@@ -98,25 +87,25 @@ export class Payloads {
   }
 
   /** Takes what came; answers what is whole now, in order. */
-  take(event: Arriving): readonly Whole[] {
-    const waiting = this.#waiting.get(event.topic);
-    if (event.type === "fragment") return this.#takePiece(event, waiting ?? []);
+  take(key: ReadingKey, event: Arriving): readonly Whole[] {
+    const waiting = this.#waiting.get(key);
+    if (event.type === "fragment") return this.#takePiece(key, event, waiting ?? []);
     const isLater = waiting !== undefined && placeOf(event) > placeOf(waiting[0]!);
-    if (!isLater) return [this.#finish(event)];
+    if (!isLater) return [this.#finish(key, event)];
     insert(waiting, event);
     return [];
   }
 
-  #takePiece(event: Of<"fragment">, waiting: Waiting[]): readonly Whole[] {
+  #takePiece(key: ReadingKey, event: Of<"fragment">, waiting: Waiting[]): readonly Whole[] {
     const { topic, sequence, kind, total, offset, base64 } = event;
     const isIt = (each: Waiting): each is Unfinished => each.type === "unfinished" && each.sequence === sequence;
     let unfinished = waiting.find(isIt);
     if (offset === 0) {
-      const fresh: Unfinished = { type: "unfinished", topic, sequence, kind, total, pieces: [], bytes: 0 };
+      const fresh: Unfinished = { type: "unfinished", topic, sequence, kind, total, extras: extrasOf(event), pieces: [], bytes: 0 };
       if (unfinished) waiting[waiting.indexOf(unfinished)] = fresh;
       else insert(waiting, fresh);
       unfinished = fresh;
-      this.#waiting.set(topic, waiting);
+      this.#waiting.set(key, waiting);
     }
     // The rest of something that nobody waits for any more.
     if (unfinished === undefined) return [];
@@ -126,46 +115,46 @@ export class Payloads {
       unfinished.pieces.push(piece);
       unfinished.bytes += piece.length;
     } catch {
-      return [this.#break(topic)];
+      return [this.#break(key)];
     }
-    return this.#drain(topic, waiting);
+    return this.#drain(key, waiting);
   }
 
   /** Hands out what does not wait any more. */
-  #drain(topic: string, waiting: Waiting[]): readonly Whole[] {
+  #drain(key: ReadingKey, waiting: Waiting[]): readonly Whole[] {
     const whole: Whole[] = [];
     while (waiting.length > 0) {
       const [first] = waiting as [Waiting];
       if (first.type === "unfinished" && first.bytes < first.total) return whole;
       waiting.shift();
-      whole.push(this.#finish(first));
+      whole.push(this.#finish(key, first));
     }
-    this.#waiting.delete(topic);
+    this.#waiting.delete(key);
     return whole;
   }
 
-  #finish(event: Waiting): Whole {
+  #finish(key: ReadingKey, event: Waiting): Whole {
     if (event.type === "gap") return event;
     const { topic, sequence } = event;
     try {
       if (event.type === "publication") {
-        if (this.#values) this.#keep(topic, sequence, event);
+        if (this.#values) this.#keep(key, sequence, event);
         return event;
       }
-      const payload = event.type === "delta" ? this.#apply(event) : payloadOf(event.kind, joined(event.pieces));
-      if (this.#values) this.#keep(topic, sequence, payload);
-      return { type: "publication", topic, sequence, ...payload };
+      const payload = event.type === "delta" ? this.#apply(key, event) : payloadOf(event.kind, joined(event.pieces));
+      if (this.#values) this.#keep(key, sequence, payload);
+      return { type: "publication", topic, sequence, ...(event.type === "delta" ? extrasOf(event) : event.extras), ...payload };
     } catch {
-      return this.#break(topic);
+      return this.#break(key);
     }
   }
 
-  #break(topic: string): Whole {
-    this.forget(topic);
-    return { type: "broken", topic };
+  #break(key: ReadingKey): Whole {
+    this.forget(key);
+    return undefined;
   }
 
-  #keep(topic: string, sequence: number, { text, base64, bytes, data, source }: WirePayload): void {
+  #keep(key: ReadingKey, sequence: number, { text, base64, bytes, data, source }: WirePayload): void {
     const value: Omit<Value, "sequence"> =
       text !== undefined
         ? { kind: "text", source: text }
@@ -175,12 +164,12 @@ export class Payloads {
             ? // The reader may do with his what he likes.
               { kind: "bytes", source: bytes.slice() }
             : { kind: "json", source: source ?? JSON.stringify(data) };
-    this.#values!.set(topic, { sequence, ...value });
+    this.#values!.set(key, { sequence, ...value });
   }
 
   /** What a delta makes. Throws if its base is not there, or its check differs. */
-  #apply({ topic, base, kind, crc, vcdiff, patch }: Of<"delta">): WirePayload {
-    const value = this.#values?.get(topic);
+  #apply(key: ReadingKey, { base, kind, crc, vcdiff, patch }: Of<"delta">): WirePayload {
+    const value = this.#values?.get(key);
     if (value?.sequence !== base || value.kind !== kind) throw BROKEN;
     if (patch !== undefined) {
       const made = this.#patch!.apply(value.source as string, patch);
@@ -193,6 +182,10 @@ export class Payloads {
     assertSame(this.#vcdiff!.check(made), crc);
     return payloadOf(kind, made);
   }
+}
+
+function extrasOf({ previous, headers, time_ms, principal }: Extras): Extras {
+  return { previous, headers, time_ms, principal } as Extras;
 }
 
 /** Where it stands in its topic: a gap where it ends. */

@@ -5,6 +5,9 @@ import type { PatchStep } from "./patch.js";
 /** The WebSocket subprotocol. */
 export const SUBPROTOCOL = "tidegate.v1.json";
 
+/** What a server may send this client, beside what every version does: docs/protocol.md#features. */
+export const FEATURES: readonly string[] = ["batch", "deltas", "extended", "fragments", "history", "ids", "requests", "subscribers"];
+
 /** A place in a topic, in one life of its numbering. "I have everything up to here." */
 export interface Position {
   readonly epoch: string;
@@ -42,6 +45,23 @@ export interface WirePayload {
   readonly source?: string;
 }
 
+/** The value of a header. Numbers come as JavaScript has them. */
+export type HeaderValue = string | number | boolean | Uint8Array;
+
+/** What a publication has beside its payload: names and values. docs/protocol.md#headers. */
+export type Headers = Readonly<Record<string, HeaderValue>>;
+
+/** Headers on the wire: bytes are in base64. */
+export type WireHeaders = Readonly<Record<string, string | number | boolean | { readonly base64: string }>>;
+
+/** What may be said of a publication beside its place and its payload. */
+export interface Extras {
+  readonly previous?: number;
+  readonly headers?: WireHeaders;
+  readonly time_ms?: number;
+  readonly principal?: string;
+}
+
 /** A command as it is sent. */
 export interface Command extends WirePayload {
   readonly type: "hello" | "subscribe" | "unsubscribe" | "publish" | "history" | "acknowledge" | "ping";
@@ -55,9 +75,19 @@ export function featureOf({ type, name }: { readonly type?: string; readonly nam
   return type === "handle" || type === "request" ? "requests" : type === "history" ? type : undefined;
 }
 
-/** A topic as `subscribed` and `topic` describe it. */
-export interface WireTopic {
+/** What tells readings apart: their number, or without ids the topic. */
+export type ReadingKey = number | string;
+
+/** What is of a topic, in a reading if the server has ids. */
+interface Numbered {
   readonly topic: string;
+  readonly number?: number;
+}
+
+/** A topic as `subscribed` and `topic` describe it. */
+export interface WireTopic extends Numbered {
+  /** The subscriptions that the number serves. */
+  readonly subscriptions?: readonly number[];
   readonly epoch: string;
   readonly head: number;
   readonly start: number;
@@ -79,15 +109,16 @@ export type Event = { readonly id?: number } & (
   | { readonly type: "subscribed"; readonly selectors: readonly string[]; readonly topics: readonly WireTopic[] }
   | {
       readonly type: "unsubscribed";
+      readonly subscription?: number;
       readonly selectors: readonly string[];
       /** `lagged`, if the server ended them. */
       readonly reason?: string;
     }
+  | { readonly type: "complete"; readonly subscription: number }
   | ({ readonly type: "topic" } & WireTopic)
-  | ({ readonly type: "publication"; readonly topic: string; readonly sequence: number } & WirePayload)
-  | {
+  | ({ readonly type: "publication"; readonly sequence: number } & Numbered & Extras & WirePayload)
+  | ({
       readonly type: "delta";
-      readonly topic: string;
       readonly sequence: number;
       readonly base: number;
       readonly crc: number;
@@ -95,24 +126,22 @@ export type Event = { readonly id?: number } & (
       /** Exactly one of the two. */
       readonly vcdiff?: string;
       readonly patch?: readonly PatchStep[];
-    }
-  | {
+    } & Numbered & Extras)
+  | ({
       readonly type: "fragment";
-      readonly topic: string;
       readonly sequence: number;
       readonly total: number;
       readonly offset: number;
       readonly kind: PayloadKind;
       readonly base64: string;
-    }
-  | {
+    } & Numbered & Extras)
+  | ({
       readonly type: "gap";
-      readonly topic: string;
       readonly epoch: string;
       readonly from?: number;
       readonly to: number;
       readonly reason: GapReason;
-    }
+    } & Numbered)
   | {
       readonly type: "published";
       readonly topic: string;
@@ -127,7 +156,7 @@ export type Event = { readonly id?: number } & (
       readonly epoch: string;
       readonly head: number;
       readonly start: number;
-      readonly publications: readonly ({ readonly sequence: number; readonly time_ms: number } & WirePayload)[];
+      readonly publications: readonly ({ readonly sequence: number; readonly time_ms: number } & Extras & WirePayload)[];
     }
   | { readonly type: "acknowledged" }
   | { readonly type: "handling"; readonly selectors: readonly string[] }
@@ -143,7 +172,7 @@ export type Event = { readonly id?: number } & (
   | ({ readonly type: "response"; readonly from: string; readonly more?: boolean } & WirePayload)
   | { readonly type: "responded"; readonly count: number; readonly missing: number }
   | { readonly type: "pong" }
-  | { readonly type: "lag"; readonly topic?: string; readonly ms: number }
+  | { readonly type: "lag"; readonly ms: number }
   | { readonly type: "closing"; readonly code: number; readonly error: string; readonly retry_after_ms?: number }
 );
 
@@ -159,6 +188,32 @@ export function decodeMessage(
   if (sources === undefined || !text.includes('"data"')) return events;
   const found = sources(text);
   return events.map((event, index) => (found[index] === undefined ? event : { ...event, source: found[index] }));
+}
+
+/** What is said of a publication, as its reader gets it. */
+export function decodeExtras({ previous, headers, time_ms, principal }: Extras, sequence: number): {
+  previous: number;
+  headers: Headers;
+  timeMs?: number;
+  principal?: string;
+} {
+  return {
+    previous: previous ?? sequence - 1,
+    headers: headers ? mapped(headers, (value) => (typeof value === "object" ? decodeBase64(value.base64) : value)) : NONE,
+    ...(time_ms !== undefined && { timeMs: time_ms }),
+    ...(principal !== undefined && { principal }),
+  };
+}
+
+/** Headers as they are sent. */
+export function encodeHeaders(headers: Headers | undefined): WireHeaders | undefined {
+  return headers && mapped(headers, (value) => (typeof value === "object" ? { base64: encodeBase64(value) } : value));
+}
+
+const NONE: Headers = Object.freeze({});
+
+function mapped<From, To>(values: Readonly<Record<string, From>>, map: (value: From) => To): Record<string, To> {
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, map(value)]));
 }
 
 /** The value of a payload: JSON as it was parsed, text as a string, bytes as a `Uint8Array`. */
@@ -180,15 +235,15 @@ export function decodeBase64(base64: string): Uint8Array {
 
 /** A value as a payload: bytes as base64, a string as text if `kind` says so, everything else as JSON. */
 export function encodePayload(data: unknown, kind?: PayloadKind): WirePayload {
-  if (data instanceof Uint8Array && (kind === undefined || kind === "bytes")) {
-    // In pieces: a call takes only so many arguments.
-    const pieces: string[] = [];
-    for (let at = 0; at < data.length; at += 0x8000) {
-      pieces.push(String.fromCharCode(...data.subarray(at, at + 0x8000)));
-    }
-    return { base64: btoa(pieces.join("")) };
-  }
+  if (data instanceof Uint8Array && (kind === undefined || kind === "bytes")) return { base64: encodeBase64(data) };
   if (kind === "text" && typeof data === "string") return { text: data };
   if ((kind === undefined || kind === "json") && JSON.stringify(data) !== undefined) return { data };
   throw new TypeError(`cannot publish a ${typeof data} as ${kind ?? "json"}: give a value of that kind`);
+}
+
+function encodeBase64(bytes: Uint8Array): string {
+  // In pieces: a call takes only so many arguments.
+  const pieces: string[] = [];
+  for (let at = 0; at < bytes.length; at += 0x8000) pieces.push(String.fromCharCode(...bytes.subarray(at, at + 0x8000)));
+  return btoa(pieces.join(""));
 }

@@ -22,6 +22,8 @@ export interface SubscriptionEvents<T> {
   update: Publication<T>;
   /** Publications that cannot be had. */
   gap: Gap;
+  /** All that was published when it was asked for, also again after a break, was told. Servers without ids do not say. */
+  complete: void;
   /** After a break: a topic is read on from where it was left. */
   resumed: Resumed;
   /** The server says how far behind this client is. */
@@ -218,6 +220,9 @@ export class Subscription<T = unknown> implements AsyncIterable<Publication<T>> 
         break;
       case "resumed":
         this.#emitter.emit("resumed", told);
+        break;
+      case "complete":
+        this.#emitter.emit("complete", undefined);
         break;
       case "lag":
         this.#emitter.emit("lag", { ms: told.ms });

@@ -4,9 +4,9 @@
  * A subscription outlives connections. It is `waiting` while there is none, `asked` from the command until the
  * answer, then `live`; a break takes it back to `waiting`. Unsubscribing or a refusal ends it.
  *
- * The server tells a session each topic once, however many selectors select it, and a `subscribe` restarts what it
- * overlaps with. So each subscription follows its own positions, and each `subscribe` asks for the earliest place
- * that any of them still needs: none of them is told anything twice, and none of them misses anything.
+ * Each has an id on the wire, under which the server keeps its options and its place, whatever else is read. What comes
+ * names a reading, by number: a topic as it is read for those subscriptions that the topic's description lists.
+ * docs/protocol.md#subscription-ids. A server without ids is told of subscriptions that do not overlap.
  */
 
 import type { Pauses } from "./backoff.js";
@@ -15,9 +15,8 @@ import type { DeltaDecoder, DeltaForm, VcdiffDecoder } from "./deltas.js";
 import { LocalCode, TidegateError } from "./errors.js";
 import type { Arriving } from "./payloads.js";
 import { Payloads } from "./payloads.js";
-import type { Command, Conflation, Event, From, Position, Positions, WireTopic } from "./protocol.js";
-import { Readers } from "./readers.js";
-import { isPattern, selects } from "./selector.js";
+import type { Command, Conflation, Event, From, Position, Positions, ReadingKey, WireTopic } from "./protocol.js";
+import { isPattern, overlap, selects } from "./selector.js";
 import type { Notification } from "./tracker.js";
 import { Tracker } from "./tracker.js";
 
@@ -40,6 +39,10 @@ export interface ReadOptions {
   readonly filter?: string;
   /** Publications may come as differences, which one of the client's `deltas` puts together. */
   readonly delta?: DeltaForm;
+  /** Publications have the time of their publication. */
+  readonly time?: boolean;
+  /** Publications have the principal that published them, where the topic's policy has that recorded. */
+  readonly principal?: boolean;
   /** A durable subscriber's name: the server remembers what was acknowledged under it. */
   readonly name?: string;
 }
@@ -47,9 +50,12 @@ export interface ReadOptions {
 /** Names a subscription of one client. */
 export type SubscriptionIndex = number;
 
+/** What a subscription has to tell. */
+export type Told = Notification | { readonly type: "lag"; readonly ms: number } | { readonly type: "complete" };
+
 /** What came of an event, a command or time, and for which subscription. */
 export type Notice =
-  | { readonly of: SubscriptionIndex; readonly told: Notification | { readonly type: "lag"; readonly ms: number } }
+  | { readonly of: SubscriptionIndex; readonly told: Told }
   | { readonly of: SubscriptionIndex; readonly state: SubscriptionState; readonly error?: TidegateError };
 
 interface Subscription {
@@ -57,15 +63,17 @@ interface Subscription {
   selectors: readonly string[];
   readonly options: ReadOptions;
   readonly tracker: Tracker;
-  /** How it is read: what the server keeps for all that overlap, as the last of them says. */
-  readonly manner: string;
   state: SubscriptionState;
   /** It was live once: what comes next must join on to what was read. */
   wasLive: boolean;
-  /** The command whose answer counts. */
+  /** The command whose answer counts, and how many of those since its `subscribe` are not complete. */
   askedAs: number;
-  /** Topics that are asked for by name, because their places had no room in the message before; and those of the next ones. */
-  named: readonly string[];
+  openCount: number;
+  /** The readings that are its. */
+  readonly readings: Set<Reading>;
+  /** Topics that are asked for by name, because their places had no room in the message before, under which id; and those of the next ones. */
+  named: string[];
+  namedId: number;
   unnamed: string[];
   /** A delta could not be applied: it is read without, from then on. */
   isWithoutDeltas: boolean;
@@ -74,38 +82,38 @@ interface Subscription {
   dueAt: number | undefined;
 }
 
+/** A topic as it is read for some subscriptions. */
+interface Reading {
+  readonly key: ReadingKey;
+  readonly topic: string;
+  epoch: string;
+  readonly readers: Set<Subscription>;
+}
+
 /** How much of a message that the server takes may be selectors and places, in characters: each has up to three bytes, and some quotes. */
 const ROOM_SHARE = 1 / 8;
 
 /** What a place has beside the name of its topic, in characters. */
 const PLACE_LENGTH = 64;
 
+/** The code of what the server lacks. */
+const MISSING_FEATURE = 4236;
+
+/** The code of a `subscribe` with which the session would have more selectors than it may. */
+const TOO_MANY = 4207;
+
 /** The subscriptions of one client. */
 export class Subscriptions {
   readonly #all = new Map<SubscriptionIndex, Subscription>();
-  readonly #readers = new Readers<Subscription>();
+  /** The same by their ids on the wire; those that are asked for in several messages have two at a time. */
+  readonly #ids = new Map<number, Subscription>();
   /** Those whose answer is awaited, by the id of the command. */
   readonly #asked = new Map<number, Subscription>();
-  /** Those of which the server knows where they are, but nobody here does: asked for, or with topics on their way. */
-  #unplaced = new Readers<Subscription>();
-  /** The same, of those that were live before: they agree among each other, because all of them ask for everything. */
-  #returning = new Readers<Subscription>();
-  /** All of these. */
-  readonly #open = new Set<Subscription>();
-  /** Of these, those that were answered, but whose patterns' topics may be on their way. */
-  readonly #unsettled = new Set<Subscription>();
-  /** The same, once somebody waits for them: they are settled with the `pong` of this id. */
-  readonly #settling = new Map<number, readonly Subscription[]>();
-  /** Those that overlap with these, and wait. */
-  #held = new Readers<Subscription>();
+  readonly #readings = new Map<ReadingKey, Reading>();
   /** Those that the server put off. */
   readonly #postponed = new Set<Subscription>();
   /** Those for whose sake deltas may come. */
   readonly #withDeltas = new Set<Subscription>();
-  /** The newest numbering of each topic that the server told of. */
-  readonly #epochs = new Map<string, string>();
-  /** How many are read in each manner. */
-  readonly #manners = new Map<string, number>();
   readonly #payloads: Payloads;
   readonly #deltas: readonly DeltaDecoder[];
   readonly #commands: Command[] = [];
@@ -114,8 +122,11 @@ export class Subscriptions {
   readonly #pauses: Pauses;
   readonly #random: () => number;
   #isConnected = false;
+  #hasIds = true;
   #room = Infinity;
-  #nextIndex = 0;
+  /** How many topics are asked for by name at a time. */
+  #namesMax = Infinity;
+  #lastIndex = 0;
 
   constructor(nextId: () => number, pauses: Pauses, random: () => number, deltas: readonly DeltaDecoder[] = []) {
     this.#deltas = deltas;
@@ -128,48 +139,37 @@ export class Subscriptions {
   /** Adds one. It is asked for at once, or when there is a connection. */
   add(selectors: readonly string[], options: ReadOptions): SubscriptionIndex {
     this.#checkDelta(options.delta);
-    const index = this.#nextIndex++;
+    const index = (this.#lastIndex += 1);
     const subscription: Subscription = {
       index,
       selectors: [...selectors],
       options,
       tracker: new Tracker(options.from, ownPositions(selectors, options)),
-      manner: JSON.stringify({ ...options, from: 0, positions: 0 }),
       state: "waiting",
       wasLive: false,
       askedAs: 0,
+      openCount: 0,
+      readings: new Set(),
       named: [],
+      namedId: 0,
       unnamed: [],
       isWithoutDeltas: false,
       refusals: 0,
       dueAt: undefined,
     };
     this.#all.set(index, subscription);
-    this.#count(subscription, 1);
-    this.#readers.add(subscription);
-    if (this.#isConnected) this.#ask(subscription);
+    this.#ids.set(index, subscription);
+    if (this.#isConnected) this.#subscribe(subscription);
     return index;
   }
 
-  /**
-   * Ends one. What others still read stays subscribed. The server reads all that overlap as the last of them said: if
-   * others are to be read in another manner, they are asked for again; apart, if nothing joins them any more.
-   */
+  /** Ends one. */
   remove(index: SubscriptionIndex): void {
     const ended = this.#all.get(index);
     if (ended === undefined) return;
-    const wasAsked = isAsked(ended);
-    const group = wasAsked && this.#manners.size > 1 ? this.#group([ended]) : new Set<Subscription>();
-    group.delete(ended);
+    const { state, selectors } = ended;
     this.#end(ended);
-    if (!wasAsked) return;
-    const others = [...this.#group(group)];
-    const isChange = others.some(({ manner }) => manner !== ended.manner);
-    const isSplit = isChange && this.#group([others[0]!]).size < others.length;
-    const selectors = [ended, ...(isSplit ? others : [])].flatMap((each) => [...each.selectors, ...each.named]);
-    this.#unsubscribe(selectors.filter((selector) => isSplit || !this.#readers.with(selector)));
-    if (!isChange) return;
-    inOrder(others).forEach((each) => this.#askAgain(each));
+    if (state === "asked" || state === "live") this.#unsubscribe(index, selectors);
   }
 
   /** Ends all of them. */
@@ -183,11 +183,14 @@ export class Subscriptions {
     return this.#all.get(index)?.state ?? "ended";
   }
 
-  /** Asks for everything, each from where it was left, in messages of at most so many bytes. */
-  handleConnected(messageBytesMax: number = Infinity): void {
+  /** Asks for everything, each from where it was left, in messages of at most so many bytes, of a server that has ids or not. */
+  handleConnected(messageBytesMax: number = Infinity, hasIds = true): void {
     this.#isConnected = true;
-    this.#room = messageBytesMax * ROOM_SHARE;
-    this.#all.forEach((subscription) => this.#ask(subscription));
+    this.#hasIds = hasIds;
+    // Without ids nothing can be said of a subscription in several messages.
+    this.#room = hasIds ? messageBytesMax * ROOM_SHARE : Infinity;
+    this.#namesMax = Infinity;
+    [...this.#all.values()].forEach((subscription) => this.#subscribe(subscription));
   }
 
   /** Notes that the connection is gone: everything has to be asked for again. */
@@ -195,13 +198,14 @@ export class Subscriptions {
     this.#isConnected = false;
     this.#commands.length = 0;
     this.#asked.clear();
-    [this.#settling, this.#unsettled, this.#open].forEach((all) => all.clear());
-    [this.#unplaced, this.#returning, this.#held] = [new Readers(), new Readers(), new Readers()];
+    this.#readings.clear();
     this.#postponed.clear();
     this.#payloads.handleDisconnect();
     for (const subscription of this.#all.values()) {
       if (subscription.wasLive) subscription.tracker.handleDisconnect();
-      [subscription.dueAt, subscription.refusals, subscription.named] = [undefined, 0, []];
+      subscription.readings.clear();
+      [subscription.dueAt, subscription.refusals] = [undefined, 0];
+      this.#forgetNamed(subscription);
       this.#enter(subscription, "waiting");
     }
   }
@@ -213,21 +217,19 @@ export class Subscriptions {
         return this.#handleSubscribed(event);
       case "topic":
         return this.#handleTopic(event);
-      case "gap":
-        this.#handleEpoch(event);
-        return this.#handleArriving(event);
       case "publication":
       case "delta":
       case "fragment":
+      case "gap":
         return this.#handleArriving(event);
+      case "complete":
+        return this.#handleComplete(event.subscription);
       case "lag":
-        return this.#handleLag(event.topic, event.ms);
+        return this.#all.forEach((each) => each.state === "live" && this.#tell(each, { type: "lag", ms: event.ms }));
       case "refused":
         return this.#handleRefused(event, now);
       case "unsubscribed":
         return this.#handleUnsubscribed(event);
-      case "pong":
-        return this.#handleSettled(event.id);
     }
   }
 
@@ -248,7 +250,7 @@ export class Subscriptions {
   /** Asks again for what was put off. */
   handleWake(now: number): void {
     for (const subscription of [...this.#postponed]) {
-      if (subscription.dueAt! <= now) this.#ask(subscription);
+      if (subscription.dueAt! <= now) this.#subscribe(subscription);
     }
   }
 
@@ -262,6 +264,10 @@ export class Subscriptions {
     return this.#notices.shift();
   }
 
+  #tell({ index }: Subscription, told: Told): void {
+    this.#notices.push({ of: index, told });
+  }
+
   #enter(subscription: Subscription, state: SubscriptionState, error?: TidegateError): void {
     if (subscription.state === state) return;
     subscription.state = state;
@@ -270,40 +276,38 @@ export class Subscriptions {
 
   #end(subscription: Subscription, error?: TidegateError): void {
     this.#all.delete(subscription.index);
-    this.#count(subscription, -1);
-    this.#readers.remove(subscription);
-    this.#forgetUnread(subscription.selectors);
+    this.#ids.delete(subscription.index);
+    this.#forgetNamed(subscription);
+    this.#leave(subscription);
     this.#postponed.delete(subscription);
-    this.#held.remove(subscription);
     this.#readDeltas(subscription, false);
     this.#enter(subscription, "ended", error);
-    this.#place(subscription);
   }
 
-  #count({ manner }: Subscription, more: number): void {
-    const count = (this.#manners.get(manner) ?? 0) + more;
-    if (count > 0) this.#manners.set(manner, count);
-    else this.#manners.delete(manner);
+  /** Takes it out of all readings: what comes is meant for others, until it is described again. */
+  #leave(subscription: Subscription): void {
+    subscription.readings.forEach((reading) => this.#part(subscription, reading));
   }
 
-  /** All that the server reads together with these: they overlap, or overlap with what does. */
-  #group(these: Iterable<Subscription>): Set<Subscription> {
-    const group = new Set(these);
-    // What is added meanwhile is come to as well.
-    for (const { selectors } of group) {
-      for (const selector of selectors) this.#readers.of(selector).forEach((other) => isAsked(other) && group.add(other));
-    }
-    return group;
+  #part(subscription: Subscription, reading: Reading): void {
+    const { key, readers } = reading;
+    subscription.readings.delete(reading);
+    readers.delete(subscription);
+    if (readers.size > 0) return;
+    this.#readings.delete(key);
+    this.#payloads.forget(key);
   }
 
-  #unsubscribe(topics: readonly string[]): void {
-    if (topics.length > 0) this.#commands.push({ type: "unsubscribe", id: this.#nextId(), topics: [...new Set(topics)] });
+  #unsubscribe(id: number, topics: readonly string[]): void {
+    const what = this.#hasIds ? { subscription: id } : { topics };
+    this.#commands.push({ type: "unsubscribe", id: this.#nextId(), ...what });
   }
 
-  /** Lets go of what came, or was under way, for selectors that had a reader. */
-  #forgetUnread(selectors: readonly string[]): void {
-    if (selectors.some(isPattern)) this.#payloads.forgetUnless((topic) => this.#readers.of(topic).size > 0);
-    else selectors.forEach((topic) => this.#readers.of(topic).size > 0 || this.#payloads.forget(topic));
+  /** Ends the subscription to those that were asked for by name. */
+  #forgetNamed(subscription: Subscription): void {
+    const { namedId } = subscription;
+    if (this.#ids.delete(namedId) && this.#isConnected) this.#unsubscribe(namedId, []);
+    subscription.namedId = 0;
   }
 
   /** Notes whether deltas may come for its sake. */
@@ -319,60 +323,46 @@ export class Subscriptions {
     throw new TidegateError(LocalCode.Misused, text);
   }
 
-  /**
-   * Asks for it, unless another was just asked for that it overlaps with: the server would restart what they share from
-   * a place that only this one gives, and what the other has not told yet of its own would be lost.
-   */
-  #ask(subscription: Subscription): void {
-    this.#held.remove(subscription);
-    this.#postponed.delete(subscription);
-    const others = subscription.wasLive ? [this.#unplaced] : [this.#unplaced, this.#returning];
-    const isHeld = subscription.selectors.some((selector) => others.some((readers) => readers.of(selector).size > 0));
-    if (!isHeld) return this.#subscribe(subscription);
-    this.#held.add(subscription);
-    this.#settle();
-  }
-
-  /** Asks for one that is read already. While that has to wait, what comes would seem to follow what was lost, or is read as another said. */
-  #askAgain(subscription: Subscription): void {
-    this.#enter(subscription, "asked");
-    this.#ask(subscription);
-  }
-
-  /** Notes that it is known where a subscription is, and asks for what waited for that. */
-  #place(subscription: Subscription): void {
-    if (!this.#open.delete(subscription)) return;
-    this.#unsettled.delete(subscription);
-    this.#unplaced.remove(subscription);
-    this.#returning.remove(subscription);
-    const freed = new Set(subscription.selectors.flatMap((selector) => [...this.#held.of(selector)]));
-    inOrder([...freed]).forEach((held) => this.#ask(held));
-  }
-
+  /** Asks for it, from where it is: under its id that replaces what the server had. */
   #subscribe(subscription: Subscription): void {
-    const { selectors, options, wasLive } = subscription;
-    const places = this.#placesFor(subscription);
-    subscription.tracker.handleAsked();
-    this.#readDeltas(subscription, options.delta !== undefined && !subscription.isWithoutDeltas);
-    const isPlaced = selectors.every((selector) => places.has(selector) || this.#isCovered(selector, subscription));
-    [subscription.named, subscription.unnamed] = [[], this.#send(subscription, selectors, places)];
-    const isOpen = !isPlaced || subscription.unnamed.length > 0;
-    if (isOpen) this.#open.add(subscription);
-    if (isOpen) (wasLive ? this.#returning : this.#unplaced).add(subscription);
+    const { selectors, options, tracker, isWithoutDeltas } = subscription;
+    this.#postponed.delete(subscription);
+    if (!this.#hasIds && this.#refuseOverlap(subscription)) return;
+    this.#leave(subscription);
+    this.#forgetNamed(subscription);
+    this.#readDeltas(subscription, options.delta !== undefined && !isWithoutDeltas);
+    subscription.openCount = 0;
+    const others = this.#send(subscription, subscription.index, selectors, tracker.positions());
+    subscription.unnamed = others.filter((topic) => isReadBy(subscription, topic));
     this.#enter(subscription, "asked");
+  }
+
+  /** Without ids the server would read what overlaps under the options and from the place of the last. */
+  #refuseOverlap(subscription: Subscription): boolean {
+    const others = [...this.#all.values()].filter((each) => each !== subscription && (each.state === "asked" || each.state === "live"));
+    const other = others.find(({ selectors }) => selectors.some((one) => subscription.selectors.some((two) => overlap(one, two))));
+    if (other === undefined) return false;
+    const text = `cannot subscribe beside the subscription to ${other.selectors.join(", ")}: they overlap, and the server has no \`ids\`; use one that has`;
+    this.#end(subscription, new TidegateError(MISSING_FEATURE, text));
+    return true;
   }
 
   /** Sends the command, with as many places as there is room for; answers the topics of the others. */
-  #send(subscription: Subscription, selectors: readonly string[], places: ReadonlyMap<string, Position>): string[] {
+  #send(subscription: Subscription, id: number, selectors: readonly string[], places: Iterable<[string, Position]>): string[] {
     const { options, wasLive, isWithoutDeltas } = subscription;
-    const id = (subscription.askedAs = this.#nextId());
-    this.#asked.set(id, subscription);
+    subscription.askedAs = this.#nextId();
+    subscription.openCount += 1;
+    this.#asked.set(subscription.askedAs, subscription);
     let room = selectors.reduce((left, { length }) => left - length, this.#room);
-    const fits = ([topic]: [string, Position]) => (room -= topic.length + PLACE_LENGTH) > 0;
-    const positions = Object.fromEntries([...places].filter(fits));
+    const [positions, others]: [Record<string, Position>, string[]] = [{}, []];
+    for (const [topic, place] of places) {
+      if ((room -= topic.length + PLACE_LENGTH) > 0) positions[topic] = place;
+      else others.push(topic);
+    }
     this.#commands.push({
       type: "subscribe",
-      id,
+      id: subscription.askedAs,
+      subscription: this.#hasIds ? id : undefined,
       topics: selectors,
       // A topic without a position came into being meanwhile: all of it is news.
       from: wasLive ? "all" : isPosition(options.from) ? undefined : options.from,
@@ -382,77 +372,24 @@ export class Subscriptions {
       priority: options.priority,
       filter: options.filter,
       delta: isWithoutDeltas ? undefined : options.delta,
+      time: options.time,
+      principal: options.principal,
       name: options.name,
     });
-    return [...places.keys()].filter((topic) => !Object.hasOwn(positions, topic));
+    return others;
   }
 
-  /** Asks, by name, for some of those topics whose places had no room before; answers whether there were any. */
-  #sendMore(subscription: Subscription): boolean {
-    const { named, unnamed } = subscription;
-    this.#unsubscribe(named.filter((topic) => !this.#readers.with(topic)));
+  /** Asks, by name and under an id of their own, for some of those topics whose places had no room before: they join the same readings. */
+  #sendMore(subscription: Subscription): void {
+    const { unnamed, tracker } = subscription;
+    this.#forgetNamed(subscription);
+    if (unnamed.length === 0) return;
     let room = this.#room;
     const count = unnamed.findIndex(({ length }) => (room -= 2 * length + PLACE_LENGTH) < 0);
-    subscription.named = unnamed.splice(0, count < 0 ? unnamed.length : Math.max(1, count));
-    const places = subscription.named.map((topic) => [topic, this.#placeFor(subscription, topic)!] as const);
-    if (places.length > 0) this.#send(subscription, subscription.named, new Map(places));
-    return places.length > 0;
-  }
-
-  /** Whether another has the same pattern, and knows where it is in all of its topics. */
-  #isCovered(selector: string, subscription: Subscription): boolean {
-    for (const other of this.#readers.with(selector) ?? []) {
-      if (isPattern(selector) && other !== subscription && other.state === "live" && !this.#open.has(other)) return true;
-    }
-    return false;
-  }
-
-  /** The earliest place that anybody needs of each topic that `subscription` reads. */
-  #placesFor(subscription: Subscription): Map<string, Position> {
-    const topics = new Set(subscription.tracker.topics());
-    for (const selector of subscription.selectors) {
-      if (!isPattern(selector)) topics.add(selector);
-      else
-        for (const { tracker } of this.#readers.of(selector)) {
-          for (const topic of tracker.topics()) if (selects(selector, topic)) topics.add(topic);
-        }
-    }
-    const places = new Map<string, Position>();
-    for (const topic of topics) {
-      const place = this.#placeFor(subscription, topic);
-      if (place !== undefined) places.set(topic, place);
-    }
-    return places;
-  }
-
-  #placeFor(subscription: Subscription, topic: string): Position | undefined {
-    let place = subscription.tracker.position(topic);
-    let isAllWanted = false;
-    for (const other of this.#readers.of(topic)) {
-      if (other === subscription || !(other.wasLive || other.state === "asked")) continue;
-      const theirs = other.tracker.position(topic);
-      // What the server has on its way to that one begins at the beginning.
-      isAllWanted ||= theirs === undefined && (other.wasLive || other.options.from === "all");
-      if (theirs === undefined) continue;
-      place ??= this.#join(subscription, topic, theirs);
-      if (place === undefined) continue;
-      // Beside a place of the newest numbering one of an older means nothing: asking for that would lose what is between.
-      const isEarlier = place.epoch === theirs.epoch ? theirs.sequence < place.sequence : theirs.epoch === this.#epochs.get(topic);
-      if (isEarlier) place = theirs;
-    }
-    return place && isAllWanted ? { ...place, sequence: 0 } : place;
-  }
-
-  /** Where a new subscription starts in a topic of which another has read up to `theirs`. */
-  #join({ options, wasLive, tracker }: Subscription, topic: string, theirs: Position): Position | undefined {
-    const from = options.from ?? "snapshot";
-    // The server starts from the oldest that there is, or from where the name left off.
-    if (wasLive || options.name !== undefined) return undefined;
-    const back = from === "now" ? 0 : from === "snapshot" ? 1 : typeof from === "object" && "last" in from ? from.last : undefined;
-    if (back === undefined) return undefined;
-    const sequence = Math.max(0, theirs.sequence - back);
-    tracker.join(topic, theirs, sequence);
-    return { epoch: theirs.epoch, sequence };
+    const named = (subscription.named = unnamed.splice(0, Math.max(1, Math.min(count < 0 ? unnamed.length : count, this.#namesMax))));
+    subscription.namedId = this.#lastIndex += 1;
+    this.#ids.set(subscription.namedId, subscription);
+    this.#send(subscription, subscription.namedId, named, named.map((topic) => [topic, tracker.position(topic)!]));
   }
 
   #handleSubscribed(event: Event & { type: "subscribed" }): void {
@@ -461,156 +398,129 @@ export class Subscriptions {
       [subscription.wasLive, subscription.refusals] = [true, 0];
       this.#enter(subscription, "live");
     }
-    // Others who read these are told of it nowhere else.
     event.topics.forEach((topic) => this.#handleTopic(topic));
-    if (subscription) this.#goOn(subscription);
+    if (subscription?.namedId === 0) this.#sendMore(subscription);
   }
 
-  /** Goes on with what is left to ask for, or to wait for. */
-  #goOn(subscription: Subscription): void {
-    if (this.#sendMore(subscription)) return;
-    if (!subscription.selectors.some(isPattern)) return this.#place(subscription);
-    if (this.#open.has(subscription)) this.#unsettled.add(subscription);
-    if (this.#held.hasAny) this.#settle();
-  }
-
-  /** Finds out when what was answered is known whole: the topics that patterns select come before the pong. */
-  #settle(): void {
-    if (this.#unsettled.size === 0) return;
-    const id = this.#nextId();
-    this.#settling.set(id, [...this.#unsettled]);
-    this.#unsettled.clear();
-    this.#commands.push({ type: "ping", id });
-  }
-
-  #handleSettled(id: number | undefined): void {
-    const settled = this.#settling.get(id!);
-    this.#settling.delete(id!);
-    settled?.forEach((subscription) => this.#place(subscription));
+  /** Of those in several messages, it is complete when all of them are. */
+  #handleComplete(id: number): void {
+    const subscription = this.#ids.get(id);
+    if (subscription?.state !== "live") return;
+    subscription.openCount -= 1;
+    if (id === subscription.namedId) this.#sendMore(subscription);
+    if (subscription.openCount === 0) this.#tell(subscription, { type: "complete" });
   }
 
   #handleRefused(event: Event & { type: "refused" }, now: number): void {
     const subscription = this.#answered(event.id);
     if (subscription === undefined) return;
-    // Without their places these topics are read from their beginning: it is more, but nothing else.
-    if (subscription.named.length > 0) return ((subscription.named = []), this.#goOn(subscription));
+    if (event.code === TOO_MANY && subscription.namedId > 0 && subscription.named.length > 1) {
+      // There is room for fewer.
+      this.#namesMax = subscription.named.length >> 1;
+      subscription.openCount -= 1;
+      subscription.unnamed.unshift(...subscription.named);
+      return this.#sendMore(subscription);
+    }
     const error = new TidegateError(event.code, event.error);
     if (error.advice !== "retry-now" && error.advice !== "retry-later") return this.#end(subscription, error);
     subscription.dueAt = now + pauseMs(subscription.refusals, error, this.#pauses, this.#random);
     subscription.refusals += 1;
     this.#postponed.add(subscription);
+    this.#leave(subscription);
     this.#enter(subscription, "waiting", error);
-    this.#place(subscription);
   }
 
-  /** The subscription that was asked for with this id, unless it ended since. */
+  /** The subscription that was asked for with this id, unless it ended, or was asked for again, since. */
   #answered(id: number | undefined): Subscription | undefined {
     const subscription = this.#asked.get(id!);
     this.#asked.delete(id!);
-    return subscription && subscription.askedAs === id && isAsked(subscription) ? subscription : undefined;
+    return subscription && subscription.askedAs === id && subscription.state !== "ended" ? subscription : undefined;
   }
 
   /** Without an id it is the server that ended it, because the reader was too far behind. */
-  #handleUnsubscribed(event: Event & { type: "unsubscribed" }): void {
-    if (event.id !== undefined) return;
+  #handleUnsubscribed({ id, subscription, selectors }: Event & { type: "unsubscribed" }): void {
+    if (id !== undefined) return;
     const text =
-      `cannot keep the subscription to ${event.selectors.join(", ")}: its reader is too slow; ` +
+      `cannot keep the subscription to ${selectors.join(", ")}: its reader is too slow; ` +
       'read faster, or use the conflation "lagging"';
     const error = new TidegateError(4102, text);
-    const ended = new Set(event.selectors.flatMap((selector) => [...(this.#readers.with(selector) ?? [])]));
-    for (const subscription of ended) {
-      const left = subscription.selectors.filter((selector) => !event.selectors.includes(selector));
+    const all = subscription === undefined ? [...this.#all.values()] : [this.#ids.get(subscription)];
+    for (const each of all) {
+      const left = each?.selectors.filter((selector) => !selectors.includes(selector)) ?? [];
+      if (each === undefined || left.length === each.selectors.length) continue;
       if (left.length === 0) {
-        this.#end(subscription, error);
-      } else {
-        this.#readers.remove(subscription);
-        this.#place(subscription);
-        subscription.selectors = left;
-        this.#readers.add(subscription);
-        this.#forgetUnread(event.selectors);
-        // It goes on with what is left; whoever cares is told what is not.
-        this.#notices.push({ of: subscription.index, state: subscription.state, error });
+        this.#end(each, error);
+        continue;
       }
+      each.selectors = left;
+      for (const reading of each.readings) if (!isReadBy(each, reading.topic)) this.#part(each, reading);
+      // It goes on with what is left; whoever cares is told what is not.
+      this.#notices.push({ of: each.index, state: each.state, error });
     }
   }
 
-  #handleLag(topic: string | undefined, ms: number): void {
-    const lagging = topic === undefined ? [...this.#all.values()] : this.#readers.of(topic);
-    for (const { index, state } of lagging) {
-      if (state === "live") this.#notices.push({ of: index, told: { type: "lag", ms } });
+  /** Takes who is told what comes under a number, and where those begin of whom that is new. */
+  #handleTopic(wire: WireTopic): void {
+    const { topic, epoch, start, recovered } = wire;
+    const key = this.#keyOf(wire);
+    const last = this.#readings.get(key);
+    const isSame = last?.topic === topic;
+    if (!isSame || last.epoch !== epoch) this.#payloads.forget(key);
+    const reading: Reading = { key, topic, epoch, readers: new Set() };
+    this.#readings.set(key, reading);
+    last?.readers.forEach((reader) => reader.readings.delete(last));
+    for (const reader of this.#readersOf(wire)) {
+      const isNew = !isSame || !last.readers.has(reader);
+      // It is described for another: of the place that this one gave, or will give by name, it would say whether it is recovered.
+      if (isNew && recovered === undefined && reader.tracker.isBefore(topic, epoch, start)) continue;
+      // What is under way beyond where it begins comes again.
+      if (isNew) this.#payloads.restart(key, start);
+      reading.readers.add(reader);
+      reader.readings.add(reading);
+      reader.tracker.handleTopic(wire, isNew).forEach((told) => this.#tell(reader, told));
     }
+    if (reading.readers.size === 0) this.#readings.delete(key);
   }
 
-  /** Takes the place where a topic is read from. */
-  #handleTopic(topic: WireTopic): void {
-    const readers = [...this.#readers.of(topic.topic)].filter(({ state }) => state === "live");
-    this.#handleEpoch(topic);
-    // Who begins here is told everything from here on, and nothing of what another reading left under way.
-    if (!readers.every(({ tracker }) => tracker.reads(topic.topic))) this.#payloads.restart(topic.topic, topic.start);
-    inOrder(readers.filter((reader) => this.#isOvertaken(reader, topic))).forEach((reader) => this.#askAgain(reader));
-    this.#tell(topic.topic, (tracker) => tracker.handleTopic(topic, this.#payloads.awaits(topic.topic)));
+  #keyOf({ number, topic }: { readonly number?: number; readonly topic: string }): ReadingKey {
+    return this.#hasIds ? number! : topic;
   }
 
-  /**
-   * Whether a topic is read from beyond where a reader is, because who was asked for later knew of no place there. What is
-   * under way in pieces counts as told: only who was asked for later has it told from beyond that.
-   */
-  #isOvertaken(reader: Subscription, { topic, epoch, start, recovered }: WireTopic): boolean {
-    if (recovered === false) return false;
-    const place = reader.tracker.position(topic);
-    const isLater = [...this.#readers.of(topic)].some(({ askedAs }) => askedAs > reader.askedAs);
-    // Who knew all topics that there were has nothing of those that came since.
-    if (place === undefined) return start > 0 && isLater && !this.#open.has(reader);
-    const isBefore = reader.tracker.reads(topic) && place.epoch === epoch && place.sequence < start;
-    return isBefore && (isLater || !this.#payloads.awaits(topic));
-  }
-
-  /** A numbering that began anew: nothing that came of the old one is a base of what comes, or holds it up. */
-  #handleEpoch({ topic, epoch }: { readonly topic: string; readonly epoch: string }): void {
-    this.#epochs.set(topic, epoch);
-    const isAnew = [...this.#readers.of(topic)].some(({ tracker }) => (tracker.position(topic)?.epoch ?? epoch) !== epoch);
-    if (isAnew) this.#payloads.forget(topic);
+  #readersOf({ topic, subscriptions }: WireTopic): Set<Subscription> {
+    const listed = this.#hasIds ? (subscriptions ?? []).map((id) => this.#ids.get(id)) : [...this.#all.values()].filter((each) => isReadBy(each, topic));
+    return new Set(listed.filter((each) => each?.state === "live") as Subscription[]);
   }
 
   /** Takes what may have to wait, or be put together, before it is told. */
   #handleArriving(event: Arriving): void {
-    if (this.#readers.of(event.topic).size === 0) return this.#payloads.forget(event.topic);
-    for (const whole of this.#payloads.take(event)) {
-      if (whole.type === "broken") this.#repair(whole.topic);
-      else if (whole.type === "gap") this.#tell(whole.topic, (tracker) => tracker.handleGap(whole));
-      else this.#tell(whole.topic, (tracker) => tracker.handlePublication(whole));
+    const key = this.#keyOf(event);
+    const reading = this.#readings.get(key);
+    if (reading === undefined) return;
+    if (event.type === "gap" && event.epoch !== reading.epoch) {
+      // Nothing of the old numbering is a base of what comes, or holds it up.
+      this.#payloads.forget(key);
+      reading.epoch = event.epoch;
+    }
+    for (const whole of this.#payloads.take(key, event)) {
+      if (whole === undefined) this.#repair(reading);
+      else for (const { tracker, index } of reading.readers) {
+        const told = whole.type === "gap" ? tracker.handleGap(whole) : tracker.handlePublication(whole);
+        if (told) this.#notices.push({ of: index, told });
+      }
     }
   }
 
   /** Asks again for what could not be put together, without deltas: the values come whole. */
-  #repair(topic: string): void {
-    for (const reader of inOrder([...this.#readers.of(topic)])) {
-      if (reader.state !== "live") continue;
+  #repair({ readers }: Reading): void {
+    for (const reader of [...readers]) {
       reader.isWithoutDeltas = true;
-      this.#askAgain(reader);
+      this.#subscribe(reader);
     }
-  }
-
-  #tell(topic: string, take: (tracker: Tracker) => Notification[]): void {
-    for (const reader of this.#readers.of(topic)) {
-      // Until it is answered, what comes is meant for others.
-      if (reader.state === "live") this.#push(reader, take(reader.tracker));
-    }
-  }
-
-  #push(subscription: Subscription, told: Notification[]): void {
-    for (const one of told) this.#notices.push({ of: subscription.index, told: one });
   }
 }
 
-/** Whether the server has been told of it. */
-function isAsked({ state }: Subscription): boolean {
-  return state === "asked" || state === "live";
-}
-
-/** The newest last: its options are those that go. */
-function inOrder(subscriptions: Subscription[]): Subscription[] {
-  return subscriptions.sort((one, other) => one.index - other.index);
+function isReadBy({ selectors }: Subscription, topic: string): boolean {
+  return selectors.some((selector) => selects(selector, topic));
 }
 
 function isPosition(from: From | undefined): from is Position {

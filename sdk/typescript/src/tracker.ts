@@ -5,8 +5,8 @@
  * taken before and comes again is dropped by its sequence.
  */
 
-import type { Event, From, GapReason, PayloadKind, Position, Positions, WireTopic } from "./protocol.js";
-import { decodePayload } from "./protocol.js";
+import type { Event, From, GapReason, Headers, PayloadKind, Position, Positions, WireTopic } from "./protocol.js";
+import { decodeExtras, decodePayload } from "./protocol.js";
 
 /** A publication as a subscriber gets it. */
 export interface Publication<T = unknown> {
@@ -14,6 +14,13 @@ export interface Publication<T = unknown> {
   readonly topic: string;
   readonly epoch: string;
   readonly sequence: number;
+  /** The sequence before it in the topic; 0 if there was none, or nobody knows. */
+  readonly previous: number;
+  readonly headers: Headers;
+  /** When it was published, in milliseconds since 1970, if `time` was asked for. */
+  readonly timeMs?: number;
+  /** Who published it, if `principal` was asked for and the topic's policy has it recorded. */
+  readonly principal?: string;
   /** What the payload is: JSON as a value, text as a string, bytes as a `Uint8Array`. */
   readonly kind: PayloadKind;
   readonly data: T;
@@ -58,26 +65,19 @@ interface Place {
   /** The newest sequence when reading began: up to here it is the snapshot, if one was asked for. */
   head: number;
   wantsSnapshot: boolean;
-  /** Gaps up to here are of no interest: the subscription joined another that had read so far. */
-  quietThrough: number;
   /** It has to be told that reading goes on. */
   isResuming: boolean;
-  /** The server said where it reads on. Until then what comes belongs to another reading, and may lie far ahead. */
-  isDescribed: boolean;
 }
 
 /** Follows the positions of one subscription's topics, across connections. */
 export class Tracker {
   readonly #places = new Map<string, Place>();
   #wantsSnapshots: boolean;
-  #wantsAll: boolean;
 
   /** `positions` are places from which to resume. */
   constructor(from: From = "snapshot", positions: Positions = {}) {
-    [this.#wantsSnapshots, this.#wantsAll] = [from === "snapshot", from === "all"];
-    for (const [topic, { epoch, sequence }] of Object.entries(positions)) {
-      this.#places.set(topic, placeAt(epoch, sequence, 0, { isResuming: true }));
-    }
+    this.#wantsSnapshots = from === "snapshot";
+    for (const [topic, { epoch, sequence }] of Object.entries(positions)) this.#set(topic, epoch, sequence, 0, false, true);
   }
 
   /** Where it is in `topic`. */
@@ -86,101 +86,81 @@ export class Tracker {
     return place && { epoch: place.epoch, sequence: place.sequence };
   }
 
-  /** The topics of which it has a position. */
-  topics(): IterableIterator<string> {
-    return this.#places.keys();
+  /** Where it is in each topic. */
+  positions(): [string, Position][] {
+    return [...this.#places].map(([topic, { epoch, sequence }]) => [topic, { epoch, sequence }]);
   }
 
-  /** Notes that the server is asked for everything, from the places that are known. */
-  handleAsked(): void {
-    this.#places.forEach((place) => (place.isDescribed = false));
-  }
-
-  /** Whether reading `topic` has begun, or goes on, since it was asked for. */
-  reads(topic: string): boolean {
-    return this.#places.get(topic)?.isDescribed === true;
+  /** Whether it has a place in `topic`, of this numbering and before `start`. */
+  isBefore(topic: string, epoch: string, start: number): boolean {
+    const place = this.#places.get(topic);
+    return place?.epoch === epoch && place.sequence < start;
   }
 
   /** Notes that the connection is gone: every topic has to be resumed. */
   handleDisconnect(): void {
     // What comes into being meanwhile is news.
-    [this.#wantsSnapshots, this.#wantsAll] = [false, true];
-    for (const place of this.#places.values()) {
-      place.isResuming = true;
-      place.wantsSnapshot = false;
-    }
+    this.#wantsSnapshots = false;
+    for (const place of this.#places.values()) [place.isResuming, place.wantsSnapshot] = [true, false];
   }
 
-  /** Joins a reader that is at `position` in `topic`: what that one has no interest in is no gap here. */
-  join(topic: string, position: Position, start: number): void {
-    const { epoch, sequence } = position;
-    this.#places.set(topic, placeAt(epoch, start, sequence, { wantsSnapshot: this.#wantsSnapshots, quietThrough: sequence }));
-  }
-
-  /**
-   * Takes the place where the server starts to read a topic. `isUnfinished` says that pieces are still to come of
-   * something before that place: it moves nothing then.
-   */
-  handleTopic(wire: WireTopic, isUnfinished: boolean): Notification[] {
-    const { topic, epoch, head, start, recovered } = wire;
+  /** Takes the description of a topic; if `isNew`, the place where it begins to be told, or goes on. */
+  handleTopic({ topic, epoch, head, start, recovered }: WireTopic, isNew: boolean): Notification[] {
     const place = this.#places.get(topic);
     if (place === undefined) {
-      // Where nothing is to come but news, the first of it is no snapshot, even if the topic is described again before.
-      const wantsSnapshot = this.#wantsSnapshots && start < head;
-      // If it is resumed for another, and not whole, a gap says what is not there.
-      const sequence = this.#wantsAll && recovered === false ? 0 : start;
-      this.#places.set(topic, placeAt(epoch, sequence, head, { wantsSnapshot, isDescribed: true }));
-      return [{ type: "placed", topic, epoch, sequence }];
+      // Where nothing is to come but news, the first of it is no snapshot.
+      this.#set(topic, epoch, start, head, this.#wantsSnapshots && start < head);
+      return [{ type: "placed", topic, epoch, sequence: start }];
     }
     const told: Notification[] = [];
-    place.isDescribed = true;
+    const isLost = isNew && recovered === false;
     // A server that lost what it once told starts anew as well, whatever it calls its epoch.
-    const isAnew = place.epoch !== epoch || (recovered === false && head < place.sequence);
+    const isAnew = place.epoch !== epoch || (isLost && head < place.sequence);
     if (place.isResuming) {
       place.isResuming = false;
       const missed = Math.max(0, head - (isAnew ? 0 : place.sequence));
-      told.push({ type: "resumed", topic, recovered: !isAnew && recovered !== false, missed });
+      told.push({ type: "resumed", topic, recovered: !isAnew && !isLost, missed });
     }
+    const { sequence } = place;
     if (isAnew) {
-      this.#places.set(topic, placeAt(epoch, start, head, { isDescribed: true }));
+      this.#set(topic, epoch, start, head);
       told.push({ type: "gap", topic, epoch, to: start, reason: "epoch" });
-    } else {
+    } else if (isNew) {
       place.head = Math.max(place.head, head);
       // If something is lost before it, a gap says so.
-      if (!isUnfinished && recovered !== false) place.sequence = Math.max(place.sequence, start);
-      told.push({ type: "placed", topic, epoch, sequence: place.sequence });
+      if (isLost || start <= sequence) return [...told, { type: "placed", topic, epoch, sequence }];
+      // Not from where it was asked for.
+      place.sequence = start;
+      told.push({ type: "gap", topic, epoch, from: sequence + 1, to: start, reason: "history" });
     }
     return told;
   }
 
   /** Takes a gap. It moves the position, also after `recovered` was true. */
-  handleGap(wire: Event & { type: "gap" }): Notification[] {
-    const { topic, epoch, to, reason } = wire;
-    const place = this.#places.get(topic);
-    if (!place?.isDescribed) return [];
-    const isSameLife = place.epoch === epoch;
-    if (isSameLife && to <= place.sequence) return [];
-    const from = isSameLife ? Math.max(wire.from ?? 0, place.sequence + 1) : undefined;
-    if (isSameLife) place.sequence = to;
-    else this.#places.set(topic, placeAt(epoch, to, 0, { isDescribed: true }));
-    if (isSameLife && to <= place.quietThrough) return [];
-    return [{ type: "gap", topic, epoch, ...(from !== undefined && { from }), to, reason }];
+  handleGap({ topic, epoch, from = 0, to, reason }: Event & { type: "gap" }): Notification | undefined {
+    const place = this.#places.get(topic)!;
+    if (place.epoch !== epoch) {
+      this.#set(topic, epoch, to, 0);
+      return { type: "gap", topic, epoch, to, reason };
+    }
+    if (to <= place.sequence) return undefined;
+    const first = Math.max(from, place.sequence + 1);
+    place.sequence = to;
+    return { type: "gap", topic, epoch, from: first, to, reason };
   }
 
   /** Takes a publication. One that was taken before means nothing. */
-  handlePublication(wire: Event & { type: "publication" }): Notification[] {
-    const place = this.#places.get(wire.topic);
-    if (!place?.isDescribed || wire.sequence <= place.sequence) return [];
-    place.sequence = wire.sequence;
-    const isSnapshot = place.wantsSnapshot && wire.sequence <= place.head;
-    place.wantsSnapshot = false;
+  handlePublication(wire: Event & { type: "publication" }): Notification | undefined {
     const { topic, sequence } = wire;
-    const { kind, data } = decodePayload(wire);
-    return [{ type: "publication", topic, epoch: place.epoch, sequence, kind, data, isSnapshot }];
+    const place = this.#places.get(topic)!;
+    if (sequence <= place.sequence) return undefined;
+    place.sequence = sequence;
+    const isSnapshot = place.wantsSnapshot && sequence <= place.head;
+    place.wantsSnapshot = false;
+    return { type: "publication", topic, epoch: place.epoch, sequence, ...decodeExtras(wire, sequence), ...decodePayload(wire), isSnapshot };
   }
-}
 
-/** A place that wants nothing but news, unless `more` says so. */
-function placeAt(epoch: string, sequence: number, head: number, more?: Partial<Place>): Place {
-  return { epoch, sequence, head, wantsSnapshot: false, quietThrough: 0, isResuming: false, isDescribed: false, ...more };
+  #set(topic: string, epoch: string, sequence: number, head: number, wantsSnapshot = false, isResuming = false): void {
+    this.#places.set(topic, { epoch, sequence, head, wantsSnapshot, isResuming });
+  }
 }

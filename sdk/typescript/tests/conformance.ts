@@ -76,7 +76,7 @@ class Runner {
   readonly transport: TransportName;
   readonly sdk: Sdk;
   readonly peers = new Map<string, Peer>();
-  readonly events = new Map<string, { subscription: Subscription; client: Client; told: object[] }>();
+  readonly events = new Map<string, { subscription: Subscription; client: Client; told: object[]; completed: number }>();
   readonly publishes = new Map<string, Promise<unknown>>();
   readonly handlers = new Map<string, { handler: Handler; asked: number }>();
   readonly boxes: Middlebox[] = [];
@@ -96,7 +96,7 @@ class Runner {
     return peer;
   }
 
-  told({ subscription }: Step): { subscription: Subscription; client: Client; told: object[] } {
+  told({ subscription }: Step): { subscription: Subscription; client: Client; told: object[]; completed: number } {
     const found = this.events.get(subscription);
     assert.ok(found, `there is no subscription ${subscription}`);
     return found;
@@ -219,8 +219,18 @@ const verbs: Record<string, Verb> = {
     for (const name of ["snapshot", "update", "gap", "resumed"] as const) {
       subscription.on(name, (event) => note({ ...event, ...payloadOf(event), event: name }));
     }
-    runner.events.set(step.as, { subscription, client, told });
+    const noted = { subscription, client, told, completed: 0 };
+    subscription.on("complete", () => {
+      noted.completed += 1;
+      runner.wake();
+    });
+    runner.events.set(step.as, noted);
     await runner.settle(subscription.ready(), step);
+  },
+  async completed(runner, step) {
+    const noted = runner.told(step);
+    while (noted.completed < step.count) await new Promise<void>((resolve) => (runner.wake = resolve));
+    assert.equal(noted.completed, step.count);
   },
   async unsubscribe(runner, step) {
     runner.told(step).subscription.unsubscribe();
@@ -232,7 +242,7 @@ const verbs: Record<string, Verb> = {
   async publish(runner, step) {
     const kind = step.text !== undefined ? "text" : step.base64 !== undefined ? "bytes" : "json";
     const data = { text: step.text, bytes: Buffer.from(step.base64 ?? "", "base64"), json: step.data }[kind];
-    const published = runner.peer(step).client.publish(step.topic, data, { key: step.key, expect: step.expect, kind });
+    const published = runner.peer(step).client.publish(step.topic, data, { key: step.key, expect: step.expect, headers: step.headers, kind });
     if (step.as === undefined) return runner.settle(published, step);
     published.catch(() => {});
     runner.publishes.set(step.as, published);

@@ -4,16 +4,38 @@ import { describe, expect, test } from "vitest";
 import { defaultTimes } from "../src/connection.js";
 import type { Command, Event } from "../src/protocol.js";
 import type { ReadOptions } from "../src/subscriptions.js";
+import { selects } from "../src/selector.js";
 import { Subscriptions } from "../src/subscriptions.js";
 import { jsonPatch } from "../src/patch.js";
 
-/** Subscriptions whose commands and notices are kept, with short ways to make events. */
+/**
+ * Subscriptions whose commands and notices are kept, with short ways to make events. What does not say so is of one reading of
+ * its topic, of all subscriptions that select it.
+ */
 class Driven {
   lastId = 0;
+  readonly #numbers = new Map<string, number>();
+  readonly #selectors: (readonly string[])[] = [];
   readonly machine = new Subscriptions(() => (this.lastId += 1), defaultTimes, () => 1, [jsonPatch]);
 
   hear(...events: object[]): void {
-    for (const event of events) this.machine.handleEvent(event as Event, 0);
+    for (const event of events) this.machine.handleEvent(this.#numbered(event) as Event, 0);
+  }
+
+  add(selectors: readonly string[], options: ReadOptions): number {
+    this.#selectors.push(selectors);
+    return this.machine.add(selectors, options);
+  }
+
+  #numbered(event: object): object {
+    const { topic, topics } = event as { topic?: string; topics?: object[] };
+    if (topics) return { ...event, topics: topics.map((each) => this.#numbered(each)) };
+    if (topic === undefined) return event;
+    const number = this.#numbers.get(topic) ?? this.#numbers.size;
+    this.#numbers.set(topic, number);
+    if (!("head" in event) || "subscriptions" in event) return { number, ...event };
+    const subscriptions = this.#selectors.flatMap((each, index) => (each.some((one) => selects(one, topic)) ? [index + 1] : []));
+    return { number, subscriptions, ...event };
   }
 
   commands(): Command[] {
@@ -37,25 +59,22 @@ class Driven {
         const { topic, recovered, missed } = notice.told;
         lines.push(`${notice.of} resumed ${topic} ${recovered ? "whole" : "not whole"}, ${missed} missed`);
       } else if (notice.told.type === "lag") lines.push(`${notice.of} lag ${notice.told.ms}`);
+      else if (notice.told.type === "complete") lines.push(`${notice.of} complete`);
     }
     return lines;
   }
 
   /** Subscribes and has it answered; what was told until then is dropped. */
   live(selectors: string[], options: ReadOptions, ...topics: object[]): number {
-    const index = this.machine.add(selectors, options);
+    const index = this.add(selectors, options);
     this.answer(...topics);
     this.notices();
     return index;
   }
 
-  /** Answers the last command asked; a ping before that, if it waits for one. */
+  /** Answers the last command asked. */
   answer(...topics: object[]): void {
-    let last = this.commands().at(-1)!;
-    if (last.type === "ping") {
-      this.hear({ type: "pong", id: last.id });
-      last = this.commands().at(-1)!;
-    }
+    const last = this.commands().at(-1)!;
     this.hear({ type: "subscribed", id: last.id, selectors: [], topics });
   }
 }
@@ -74,7 +93,7 @@ test("a new numbering that begins with nothing is told", () => {
   const driven = connected();
   driven.live(["a"], {}, at("a", 7, 7));
   driven.hear(gap("a", 0, { epoch: "e2", reason: "epoch" }));
-  expect(driven.notices()).toEqual(["0 gap a ..0 epoch"]);
+  expect(driven.notices()).toEqual(["1 gap a ..0 epoch"]);
 });
 
 test("a topic that is described again between the pieces of a publication loses none", () => {
@@ -85,19 +104,19 @@ test("a topic that is described again between the pieces of a publication loses 
   driven.hear(piece(0, "abc"), { type: "topic", ...at("a/b", 2, 1) }, publication("a/b", 2));
   expect(driven.notices()).toEqual([]);
   driven.hear(piece(3, "def"));
-  expect(driven.notices()).toEqual(["0 update a/b 1", "0 update a/b 2"]);
+  expect(driven.notices()).toEqual(["1 update a/b 1", "1 update a/b 2"]);
 });
 
 describe("states", () => {
   test("waiting, asked, live, and waiting again after a break", () => {
     const driven = new Driven();
-    const index = driven.machine.add(["a"], {});
+    const index = driven.add(["a"], {});
     expect(driven.commands()).toEqual([]);
     driven.machine.handleConnected();
     driven.answer(at("a", 0, 0));
     driven.machine.handleDisconnect();
     driven.machine.remove(index);
-    expect(driven.notices()).toEqual(["0 asked", "0 live", "0 waiting", "0 ended"]);
+    expect(driven.notices()).toEqual(["1 asked", "1 live", "1 waiting", "1 ended"]);
     expect(driven.commands()).toEqual([]);
     driven.machine.handleConnected();
     expect(driven.commands()).toEqual([]);
@@ -106,11 +125,12 @@ describe("states", () => {
   test("the options go into the command", () => {
     const driven = connected();
     const options = { from: { last: 3 }, conflation: "always", intervalMs: 500, priority: -3, filter: "data > 1", name: "desk" } as const;
-    driven.machine.add(["a", "b/+"], options);
+    driven.add(["a", "b/+"], options);
     const [command] = JSON.parse(JSON.stringify(driven.commands()));
     expect(command).toEqual({
       type: "subscribe",
       id: 1,
+      subscription: 1,
       topics: ["a", "b/+"],
       from: { last: 3 },
       conflation: "always",
@@ -122,13 +142,13 @@ describe("states", () => {
   });
 
   test.each([
-    [4301, ["0 asked", "0 ended (4301)"], undefined],
-    [4207, ["0 asked", "0 ended (4207)"], undefined],
-    [4104, ["0 asked", "0 waiting (4104)"], 250],
-    [4001, ["0 asked", "0 waiting (4001)"], 0],
+    [4301, ["1 asked", "1 ended (4301)"], undefined],
+    [4207, ["1 asked", "1 ended (4207)"], undefined],
+    [4104, ["1 asked", "1 waiting (4104)"], 250],
+    [4001, ["1 asked", "1 waiting (4001)"], 0],
   ])("refused with %i", (code, expected, wakeAt) => {
     const driven = connected();
-    driven.machine.add(["a"], {});
+    driven.add(["a"], {});
     const [{ id } = { id: 0 }] = driven.commands();
     driven.hear({ type: "refused", id, code, error: "because" });
     expect(driven.notices()).toEqual(expected);
@@ -142,7 +162,7 @@ describe("states", () => {
     const driven = connected();
     driven.live(["a", "b"], {}, at("a", 0, 0), at("b", 0, 0));
     driven.hear({ type: "unsubscribed", selectors: ["a"] }, publication("a", 1), publication("b", 1));
-    expect(driven.notices()).toEqual(["0 live (4102)", "0 update b 1"]);
+    expect(driven.notices()).toEqual(["1 live (4102)", "1 update b 1"]);
     driven.hear({ type: "unsubscribed", selectors: ["b"], reason: "lagged" });
     expect(driven.machine.pollNotice()).toMatchObject({
       state: "ended",
@@ -152,10 +172,10 @@ describe("states", () => {
 
   test("ended before it was answered: the answer means nothing", () => {
     const driven = connected();
-    driven.machine.remove(driven.machine.add(["a"], {}));
+    driven.machine.remove(driven.add(["a"], {}));
     expect(driven.commands().map(({ type }) => type)).toEqual(["subscribe", "unsubscribe"]);
     driven.hear({ type: "subscribed", id: 1, selectors: ["a"], topics: [at("a", 1, 0)] }, publication("a", 1));
-    expect(driven.notices()).toEqual(["0 asked", "0 ended"]);
+    expect(driven.notices()).toEqual(["1 asked", "1 ended"]);
   });
 });
 
@@ -165,22 +185,23 @@ describe("what is told", () => {
     driven.live(["a/+"], {});
     driven.hear({ type: "topic", ...at("a/x", 5, 4) }, publication("a/x", 5), publication("a/x", 6));
     driven.hear({ type: "topic", ...at("a/new", 0, 0) }, publication("a/new", 1));
-    expect(driven.notices()).toEqual(["0 snapshot a/x 5", "0 update a/x 6", "0 update a/new 1"]);
+    expect(driven.notices()).toEqual(["1 snapshot a/x 5", "1 update a/x 6", "1 update a/new 1"]);
   });
 
   test("publications of a history are no snapshots", () => {
     const driven = connected();
     driven.live(["a"], { from: { last: 2 } }, at("a", 5, 3));
     driven.hear(publication("a", 4), publication("a", 5));
-    expect(driven.notices()).toEqual(["0 update a 4", "0 update a 5"]);
+    expect(driven.notices()).toEqual(["1 update a 4", "1 update a 5"]);
   });
 
-  test("lag goes to the readers of the topic, or to all", () => {
+  test("lag goes to all that are live", () => {
     const driven = connected();
     driven.live(["a"], {}, at("a", 0, 0));
     driven.live(["b"], {}, at("b", 0, 0));
-    driven.hear({ type: "lag", topic: "b", ms: 7 }, { type: "lag", ms: 8 });
-    expect(driven.notices()).toEqual(["1 lag 7", "0 lag 8", "1 lag 8"]);
+    driven.add(["c"], {});
+    driven.hear({ type: "lag", ms: 8 });
+    expect(driven.notices()).toEqual(["3 asked", "1 lag 8", "2 lag 8"]);
   });
 
   test("events of unknown types, and of topics that nobody reads, mean nothing", () => {
@@ -223,7 +244,7 @@ describe("gaps move the position, epochs start over", () => {
     const driven = connected();
     driven.live(["a"], {}, at("a", 5, 5));
     driven.hear(...events);
-    expect(driven.notices()).toEqual(expected.map((line) => `0 ${line}`));
+    expect(driven.notices()).toEqual(expected.map((line) => `1 ${line}`));
     driven.machine.handleDisconnect();
     driven.machine.handleConnected();
     expect(driven.commands()).toMatchObject([{ positions: { a: { sequence } } }]);
@@ -262,7 +283,7 @@ describe("after a break", () => {
     const driven = broken();
     driven.answer(topic);
     driven.hear(...events);
-    expect(driven.notices()).toEqual(["0 live", ...expected.map((line) => `0 ${line}`)]);
+    expect(driven.notices()).toEqual(["1 live", ...expected.map((line) => `1 ${line}`)]);
   });
 
   test("a topic that came into being meanwhile is news, not a snapshot", () => {
@@ -273,7 +294,7 @@ describe("after a break", () => {
     driven.answer();
     driven.notices();
     driven.hear({ type: "topic", ...at("a/x", 2, 0) }, publication("a/x", 1), publication("a/x", 2));
-    expect(driven.notices()).toEqual(["0 update a/x 1", "0 update a/x 2"]);
+    expect(driven.notices()).toEqual(["1 update a/x 1", "1 update a/x 2"]);
   });
 
   test("nothing is taken before the answer", () => {
@@ -291,7 +312,7 @@ describe("after a break", () => {
     driven.answer();
     driven.notices();
     driven.hear({ type: "topic", ...at("a/x", 0, 0, { epoch: "e2" }) }, publication("a/x", 1));
-    expect(driven.notices()).toEqual(["0 resumed a/x not whole, 0 missed", "0 gap a/x ..0 epoch", "0 update a/x 1"]);
+    expect(driven.notices()).toEqual(["1 resumed a/x not whole, 0 missed", "1 gap a/x ..0 epoch", "1 update a/x 1"]);
   });
 
   test("unsubscribed while there is no connection: it is not asked for again", () => {
@@ -305,18 +326,18 @@ describe("after a break", () => {
 
   test("positions of an earlier run are resumed from", () => {
     const driven = connected();
-    driven.machine.add(["a", "b"], { positions: { a: { epoch: "e1", sequence: 3 } } });
+    driven.add(["a", "b"], { positions: { a: { epoch: "e1", sequence: 3 } } });
     const [command] = driven.commands();
     expect(command).toMatchObject({ positions: { a: { epoch: "e1", sequence: 3 } } });
     expect(command?.from).toBe(undefined);
     driven.hear({ type: "subscribed", id: 1, selectors: [], topics: [at("a", 4, 3, { recovered: true }), at("b", 2, 1)] });
     driven.hear(publication("a", 4), publication("b", 2));
-    expect(driven.notices()).toEqual(["0 asked", "0 live", "0 resumed a whole, 1 missed", "0 update a 4", "0 snapshot b 2"]);
+    expect(driven.notices()).toEqual(["1 asked", "1 live", "1 resumed a whole, 1 missed", "1 update a 4", "1 snapshot b 2"]);
   });
 
   test("one position for several topics is refused here", () => {
     const from = { epoch: "e1", sequence: 3 };
-    for (const selectors of [["a", "b"], ["a/+"]]) expect(() => connected().machine.add(selectors, { from })).toThrow(TypeError);
+    for (const selectors of [["a", "b"], ["a/+"]]) expect(() => connected().add(selectors, { from })).toThrow(TypeError);
   });
 });
 
@@ -337,13 +358,13 @@ describe("deltas and pieces", () => {
     driven.live(["a", "b"], { delta: "json-patch" }, at("a", 0, 0), at("b", 0, 0));
     driven.live(["c"], { delta: "json-patch" }, at("c", 0, 0));
     driven.hear(publication("a", 1), damaged("a", 2), damaged("a", 3), publication("b", 1));
-    expect(driven.notices()).toEqual(["0 update a 1", "0 asked"]);
+    expect(driven.notices()).toEqual(["1 update a 1", "1 asked"]);
     expect(driven.commands()).toMatchObject([
       { topics: ["a", "b"], delta: undefined, positions: { a: { sequence: 1 }, b: { sequence: 0 } } },
     ]);
     driven.hear({ type: "subscribed", id: 3, selectors: [], topics: [at("a", 3, 1, { recovered: true }), at("b", 1, 0, { recovered: true })] });
     driven.hear(publication("a", 2), publication("a", 3), publication("b", 1));
-    expect(driven.notices()).toEqual(["0 live", "0 update a 2", "0 update a 3", "0 update b 1"]);
+    expect(driven.notices()).toEqual(["1 live", "1 update a 2", "1 update a 3", "1 update b 1"]);
     driven.machine.handleDisconnect();
     driven.machine.handleConnected();
     expect(driven.commands().map(({ delta }) => delta)).toEqual([undefined, "json-patch"]);
@@ -359,13 +380,13 @@ describe("deltas and pieces", () => {
     expect(driven.commands()).toMatchObject([{ positions: { a: { sequence: 5 } } }]);
   });
 
-  test("an answer that restarts the topic keeps what is under way", () => {
+  test("who joins a reading has what is under way begin anew", () => {
     const driven = connected();
     driven.live(["a"], {}, at("a", 5, 5));
     driven.hear(piece(6, 0, "ab"));
     driven.live(["+"], { from: "now" });
     driven.hear({ type: "topic", ...at("a", 6, 5) }, piece(6, 0, "ab"), publication("a", 7), piece(6, 2, "cd"));
-    expect(driven.notices()).toEqual(["0 update a 6", "1 update a 6", "0 update a 7", "1 update a 7"]);
+    expect(driven.notices()).toEqual(["1 update a 6", "2 update a 6", "1 update a 7", "2 update a 7"]);
   });
 
   test.each([
@@ -375,7 +396,7 @@ describe("deltas and pieces", () => {
     const driven = connected();
     driven.live(["a"], {}, at("a", 5, 5));
     driven.hear(piece(6, 0, "ab"), publication("a", 7), event, publication("a", 3), piece(6, 2, "cd"));
-    expect(driven.notices()).toEqual(["0 gap a ..2 epoch", "0 update a 3"]);
+    expect(driven.notices()).toEqual(["1 gap a ..2 epoch", "1 update a 3"]);
   });
 
   test("a subscription that the server took away leaves nothing under way behind", () => {
@@ -385,7 +406,7 @@ describe("deltas and pieces", () => {
     driven.notices();
     driven.live(["a"], { from: "now" }, at("a", 8, 8));
     driven.hear(publication("a", 9));
-    expect(driven.notices()).toEqual(["1 update a 9"]);
+    expect(driven.notices()).toEqual(["2 update a 9"]);
   });
 
   test.each([[["a"]], [["+"]]])("nobody reads %s any more: a later reader does not wait for what was under way", (selectors) => {
@@ -395,293 +416,144 @@ describe("deltas and pieces", () => {
     driven.machine.remove(index);
     driven.live(["a"], { from: "now" }, at("a", 6, 6));
     driven.hear(piece(6, 2, "cd"), publication("a", 7));
-    expect(driven.notices()).toEqual(["1 update a 7"]);
+    expect(driven.notices()).toEqual(["2 update a 7"]);
   });
 });
 
-describe("subscriptions that overlap", () => {
-  test("one waits for another that is not answered yet, and then asks for that one's place", () => {
+describe("subscriptions beside each other", () => {
+  test("each is asked for under its id, from its own place, and ended by it", () => {
     const driven = connected();
-    driven.machine.add(["a"], { from: "all" });
-    driven.machine.add(["a"], { from: "now" });
-    driven.machine.add(["+"], { from: "now" });
-    driven.machine.add(["b/+"], {});
-    const [first, other, ...more] = driven.commands();
-    expect([first!.topics, other!.topics, more]).toEqual([["a"], ["b/+"], []]);
-    driven.hear({ type: "subscribed", id: first!.id, selectors: ["a"], topics: [at("a", 9, 0)] });
+    driven.live(["a"], { from: "all" }, at("a", 9, 0));
     driven.hear(publication("a", 1));
-    const [second, third] = driven.commands();
-    expect(second).toMatchObject({ topics: ["a"], from: "now", positions: { a: { epoch: "e1", sequence: 0 } } });
-    expect(third).toMatchObject({ topics: ["+"], from: "now", positions: { a: { epoch: "e1", sequence: 0 } } });
-  });
-
-  test("of a pattern the topics are waited for, too, but only once", () => {
-    const driven = connected();
-    driven.machine.add(["+"], { from: "all" });
-    for (let count = 0; count < 3; count += 1) driven.machine.add(["+"], {});
-    const [first, ...none] = driven.commands();
-    expect(none).toEqual([]);
-    driven.hear({ type: "subscribed", id: first!.id, selectors: ["+"], topics: [] });
-    const [ping, ...still] = driven.commands();
-    expect([ping!.type, still]).toEqual(["ping", []]);
-    driven.hear({ type: "topic", ...at("a", 5, 0) }, { type: "pong", id: ping!.id });
-    const asked = driven.commands();
-    expect(asked.map(({ positions }) => positions)).toEqual(Array(3).fill({ a: { epoch: "e1", sequence: 0 } }));
-  });
-
-  test("what was live before is asked for again at once, all of it", () => {
-    const driven = connected();
-    driven.live(["a"], {}, at("a", 1, 1));
-    driven.live(["+"], {}, at("a", 1, 1));
+    const second = driven.add(["+"], { filter: "data > 9" });
+    driven.machine.remove(second);
+    expect(driven.commands()).toMatchObject([
+      { type: "subscribe", subscription: 2, topics: ["+"], filter: "data > 9", positions: undefined },
+      { type: "unsubscribe", subscription: 2 },
+    ]);
     driven.machine.handleDisconnect();
     driven.machine.handleConnected();
-    expect(driven.commands().map(({ topics }) => topics)).toEqual([["a"], ["+"]]);
+    expect(driven.commands()).toMatchObject([{ subscription: 1, from: "all", positions: { a: { sequence: 1 } } }]);
   });
 
-  test.each(["ended", "refused", "put off"])("one that waits goes on when the other is %s", (what) => {
+  test("what comes under a number is told those that it serves", () => {
     const driven = connected();
-    const index = driven.machine.add(["a"], {});
-    driven.machine.add(["a"], {});
-    const [first] = driven.commands();
-    if (what === "ended") driven.machine.remove(index);
-    else driven.hear({ type: "refused", id: first!.id, code: what === "refused" ? 4301 : 4001, error: "" });
-    expect(driven.commands()).toMatchObject([{ type: "subscribe", topics: ["a"] }]);
+    driven.live(["a"], {}, at("a", 5, 5, { subscriptions: [1] }));
+    driven.live(["+"], { filter: "data > 9" });
+    driven.hear({ type: "topic", ...at("a", 5, 4, { number: 9, subscriptions: [2] }) });
+    driven.hear({ ...publication("a", 5), number: 9 }, publication("a", 6), { ...publication("a", 10), number: 9 });
+    expect(driven.notices()).toEqual(["2 snapshot a 5", "1 update a 6", "2 update a 10"]);
   });
 
   test.each([
-    ["snapshot" as const, { a: { epoch: "e1", sequence: 4 } }, ["1 snapshot a 5", "0 update a 6", "1 update a 6"]],
-    ["now" as const, { a: { epoch: "e1", sequence: 5 } }, ["0 update a 6", "1 update a 6"]],
-    [{ last: 3 }, { a: { epoch: "e1", sequence: 2 } },
-      ["1 update a 3", "1 update a 4", "1 update a 5", "0 update a 6", "1 update a 6"]],
-    ["all" as const, undefined,
-      ["1 update a 1", "1 update a 2", "1 update a 3", "1 update a 4", "1 update a 5", "0 update a 6", "1 update a 6"]],
-  ])("from %j: nobody is told twice, nobody misses anything", (from, positions, expected) => {
+    ["snapshot" as const, 4, ["2 snapshot a 5", "1 update a 6", "2 update a 6"]],
+    ["now" as const, 5, ["1 update a 6", "2 update a 6"]],
+    ["all" as const, 0, ["2 update a 1", "2 update a 2", "2 update a 3", "2 update a 4", "2 update a 5", "1 update a 6", "2 update a 6"]],
+  ])("who joins a reading from %j is told what it lacks; nobody is told twice, nobody misses anything", (from, start, expected) => {
     const driven = connected();
     driven.live(["a"], {}, at("a", 5, 5));
-    driven.machine.add(["a"], { from });
-    const { id, ...command } = driven.commands()[0]!;
-    expect(command.positions).toEqual(positions);
-    // The server restarts the topic from there; what the first had in flight comes before the answer.
-    const start = positions?.a.sequence ?? 0;
-    driven.hear({ type: "subscribed", id, selectors: ["a"], topics: [at("a", 6, start)] });
+    driven.live(["+"], { from });
+    driven.hear({ type: "topic", ...at("a", 5, start) });
     for (let sequence = start + 1; sequence <= 6; sequence += 1) driven.hear(publication("a", sequence));
-    expect(driven.notices().slice(2)).toEqual(expected);
+    expect(driven.notices()).toEqual(expected);
   });
 
-  test("a gap that only the newer one's start causes is told to nobody", () => {
-    const driven = connected();
-    driven.live(["a"], {}, at("a", 5, 5));
-    driven.machine.add(["a"], { from: { last: 5 } });
-    driven.answer(at("a", 5, 0, { recovered: false }));
-    driven.hear(gap("a", 4, { from: 1 }), publication("a", 5), publication("a", 6));
-    expect(driven.notices().slice(2)).toEqual(["1 update a 5", "0 update a 6", "1 update a 6"]);
-  });
-
-  test("whoever comes later reads a topic that nobody read before", () => {
-    const driven = connected();
-    driven.hear(publication("a", 1));
-    driven.live(["a"], { from: "now" }, at("a", 1, 1));
-    driven.hear(publication("a", 2));
-    driven.live(["+"], { from: "now" }, at("a", 2, 2));
-    driven.hear(publication("a", 3));
-    expect(driven.notices()).toEqual(["0 update a 3", "1 update a 3"]);
-  });
-
-  test("a durable subscriber starts where its name left off, not where others are", () => {
-    const driven = connected();
-    driven.live(["a"], {}, at("a", 5, 5));
-    driven.machine.add(["a"], { name: "desk" });
-    expect(driven.commands()[0]?.positions).toBe(undefined);
-  });
-
-  test("the server is told to stop only what nobody reads any more", () => {
-    const driven = connected();
-    const [first, second] = [driven.live(["a", "b"], {}), driven.live(["b", "c"], {})];
-    driven.machine.remove(first);
-    expect(driven.commands()).toMatchObject([{ type: "unsubscribe", topics: ["a"] }]);
-    driven.machine.remove(second);
-    expect(driven.commands()).toMatchObject([{ type: "unsubscribe", topics: ["b", "c"] }]);
-  });
-
-  test("after a break each asks for the earliest place that any of them needs", () => {
-    const driven = connected();
-    driven.live(["a"], {}, at("a", 9, 9));
-    driven.live(["a"], { from: { epoch: "e1", sequence: 3 } }, at("a", 9, 3, { recovered: true }));
-    driven.hear(publication("a", 4));
-    driven.machine.handleDisconnect();
-    driven.machine.handleConnected();
-    const places = driven.commands().map(({ positions }) => positions);
-    expect(places).toEqual([{ a: { epoch: "e1", sequence: 4 } }, { a: { epoch: "e1", sequence: 4 } }]);
-  });
-
-  test("a new epoch that `subscribed` tells is told to all who read the topic", () => {
-    const driven = connected();
-    driven.live(["a/+"], {});
-    driven.hear({ type: "topic", ...at("a/x", 5, 5) });
-    driven.live(["a/x"], {}, at("a/x", 5, 5));
-    driven.machine.handleDisconnect();
-    driven.machine.handleConnected();
-    const [pattern, topic] = driven.commands();
-    driven.hear({ type: "subscribed", id: pattern!.id, selectors: ["a/+"], topics: [] });
-    // What the second one restarts is described in its answer, and not again by itself.
-    const anew = at("a/x", 6, 0, { epoch: "e2", recovered: false });
-    driven.hear({ type: "subscribed", id: topic!.id, selectors: ["a/x"], topics: [anew] });
-    driven.notices();
-    driven.hear(publication("a/x", 1), publication("a/x", 6));
-    expect(driven.notices().sort()).toEqual(["0 update a/x 1", "0 update a/x 6", "1 update a/x 1", "1 update a/x 6"]);
-  });
-
-  test("what is told of another reading moves no place that was given", () => {
-    const driven = connected();
-    driven.live(["a/x"], {}, at("a/x", 100, 100));
-    driven.machine.add(["a/+"], { positions: { "a/x": { epoch: "e1", sequence: 40 } } });
-    driven.answer();
-    driven.hear(publication("a/x", 101), { type: "topic", ...at("a/x", 101, 40, { recovered: true }) });
-    driven.hear(publication("a/x", 41), publication("a/x", 101));
-    expect(driven.notices().slice(2)).toEqual(["0 update a/x 101", "1 resumed a/x whole, 61 missed", "1 update a/x 41", "1 update a/x 101"]);
-  });
-
-  test("nor one that was joined", () => {
-    const driven = connected();
-    driven.live(["a/x"], {}, at("a/x", 100, 100));
-    driven.machine.add(["a/+"], { from: { last: 2 } });
-    driven.answer();
-    driven.hear(publication("a/x", 101), { type: "topic", ...at("a/x", 101, 98) });
-    driven.hear(publication("a/x", 99), publication("a/x", 100), publication("a/x", 101));
-    expect(driven.notices().slice(2)).toEqual(["0 update a/x 101", "1 update a/x 99", "1 update a/x 100", "1 update a/x 101"]);
-  });
-
-  test("nor does a late piece of it", () => {
-    const driven = connected();
-    driven.live(["a/x"], {}, at("a/x", 100, 100));
-    const piece = (offset: number, text: string) =>
-      ({ type: "fragment", topic: "a/x", sequence: 101, total: 4, offset, kind: "text", base64: btoa(text) });
-    driven.hear(piece(0, "ab"));
-    driven.machine.add(["a/+"], { positions: { "a/x": { epoch: "e1", sequence: 40 } } });
-    driven.answer();
-    driven.hear({ type: "topic", ...at("a/x", 101, 40, { recovered: true }) }, piece(2, "cd"), publication("a/x", 41));
-    driven.hear(piece(0, "ab"), piece(2, "cd"));
-    expect(driven.notices().slice(2)).toEqual(["1 resumed a/x whole, 61 missed", "1 update a/x 41", "0 update a/x 101", "1 update a/x 101"]);
-  });
-
-  test("a place of an older numbering is not asked for beside one of the newest", () => {
-    const driven = connected();
-    driven.live(["a"], { from: "all" }, at("a", 9, 0, { epoch: "e2" }));
-    driven.hear(publication("a", 1));
-    driven.machine.add(["+"], { positions: { a: { epoch: "e1", sequence: 40 } } });
-    expect(driven.commands()).toMatchObject([{ topics: ["+"], positions: { a: { epoch: "e2", sequence: 1 } } }]);
-  });
-
-  test("while one is yet to be told of a topic from its beginning, nobody has that read from elsewhere", () => {
-    const driven = connected();
-    driven.live(["a"], {}, at("a", 9, 9));
-    driven.live(["+"], { from: "all" });
-    driven.machine.handleDisconnect();
-    driven.machine.handleConnected();
-    expect(driven.commands()).toMatchObject([{ topics: ["a"], positions: { a: { epoch: "e1", sequence: 0 } } }, { topics: ["+"] }]);
-  });
-
-  test("who wants all and finds a topic resumed from an old numbering for another is told what of the new one is not there", () => {
-    const driven = connected();
-    const positions = { x: { epoch: "e0", sequence: 5 } };
-    driven.live(["x"], { positions }, at("x", 33, 13, { recovered: false }));
-    driven.live(["#"], { from: "now" });
-    driven.live(["+"], { from: "all" });
-    driven.hear({ type: "topic", ...at("x", 33, 13, { recovered: false }) }, gap("x", 13, { reason: "epoch" }), publication("x", 14));
-    expect(driven.notices().sort()).toEqual(["0 update x 14", "1 update x 14", "2 gap x 1..13 epoch", "2 update x 14"]);
-  });
-
-  test("who was not told of a topic yet, and is read to from beyond its beginning, asks again", () => {
+  test("where another begins moves nobody, and is no gap", () => {
     const driven = connected();
     driven.live(["#"], { from: "all" });
-    // It catches up with other topics first. Nobody knows of x.
-    driven.live(["x"], { from: { last: 5 } }, at("x", 707, 702));
-    const [again] = driven.commands();
-    expect(again).toMatchObject({ topics: ["#"], from: "all", positions: undefined });
-    driven.hear(publication("x", 703));
-    driven.hear({ type: "subscribed", id: (again as unknown as { id: number }).id, selectors: ["#"], topics: [] });
-    driven.hear({ type: "topic", ...at("x", 707, 0) }, publication("x", 1), publication("x", 703), publication("x", 704));
-    const told = driven.notices();
-    expect(told.filter((line) => line.startsWith("0 update"))).toEqual([1, 703, 704].map((number) => `0 update x ${number}`));
-    expect(told.filter((line) => line.startsWith("1 update"))).toEqual([703, 704].map((number) => `1 update x ${number}`));
+    driven.hear({ type: "topic", ...at("x", 5, 0, { subscriptions: [1] }) }, publication("x", 1));
+    driven.live(["x"], { from: "now" }, at("x", 5, 5));
+    for (const sequence of [2, 3, 4, 5, 6]) driven.hear(publication("x", sequence));
+    expect(driven.notices()).toEqual([2, 3, 4, 5].map((number) => `1 update x ${number}`).concat("1 update x 6", "2 update x 6"));
   });
 
-  test("nor is one that was told of it, and has not read so far", () => {
+  test("who is not served by a number any more is told nothing of it", () => {
     const driven = connected();
+    driven.live(["a"], {}, at("a", 5, 5));
+    driven.live(["+"], { from: "now" });
+    driven.hear({ type: "topic", ...at("a", 5, 5, { subscriptions: [2] }) }, publication("a", 6));
+    expect(driven.notices()).toEqual(["2 update a 6"]);
+  });
+
+  test("a number that is given to another topic has nothing of the old one under way", () => {
+    const driven = connected();
+    const index = driven.live(["a"], { delta: "json-patch" }, at("a", 5, 5));
+    driven.hear({ type: "fragment", topic: "a", sequence: 6, total: 4, offset: 0, kind: "text", base64: btoa("ab") });
+    driven.machine.remove(index);
+    driven.live(["b"], { from: "now" }, at("b", 0, 0, { number: 0 }));
+    driven.hear({ ...publication("b", 7), number: 0 });
+    expect(driven.notices()).toEqual(["2 update b 7"]);
+  });
+
+  test("a gap is told each from where it is", () => {
+    const driven = connected();
+    driven.live(["a"], {}, at("a", 5, 5));
     driven.live(["+"], { from: "all" });
-    driven.hear({ type: "topic", ...at("x", 9, 0) }, publication("x", 1));
-    driven.machine.add(["x"], { positions: { x: { epoch: "e1", sequence: 4 } } });
-    driven.answer(at("x", 9, 4, { recovered: true }));
-    expect(driven.commands()).toMatchObject([{ topics: ["+"], positions: { x: { sequence: 1 } } }]);
+    driven.hear({ type: "topic", ...at("a", 5, 2) }, gap("a", 7, {}));
+    expect(driven.notices()).toEqual(["1 gap a 6..7 history", "2 gap a 3..7 history"]);
   });
 
-  test("nor is one whose topic is read from further on for one that has ended, or beside one that skips", () => {
-    for (const more of [{}, { filter: "data > 9" }]) {
-      const driven = connected();
-      driven.live(["#"], { from: "all" });
-      driven.hear({ type: "topic", ...at("x", 1, 0) }, publication("x", 1));
-      const later = driven.live(["+"], { from: "now", ...more });
-      if (!("filter" in more)) driven.machine.remove(later);
-      driven.hear({ type: "topic", ...at("x", 5, 5) });
-      expect(driven.machine.state(0)).toBe("asked");
-    }
-  });
-
-  test("but what is still under way in pieces counts as told", () => {
+  test("what is described for another beyond the place that was given begins nothing", () => {
     const driven = connected();
-    driven.live(["#"], { from: "all" });
-    const begun = { type: "fragment", topic: "x", sequence: 2, total: 4, offset: 0, kind: "text", base64: btoa("ab") };
-    driven.hear({ type: "topic", ...at("x", 1, 0) }, publication("x", 1), begun);
-    driven.hear({ type: "topic", ...at("x", 2, 2) });
-    expect(driven.commands()).toEqual([]);
+    driven.live(["+"], { positions: { a: { epoch: "e1", sequence: 3 } } });
+    driven.hear({ type: "topic", ...at("a", 9, 7) }, publication("a", 8));
+    driven.hear({ type: "topic", ...at("a", 9, 3, { recovered: true }) }, publication("a", 4));
+    expect(driven.notices()).toEqual(["1 resumed a whole, 6 missed", "1 update a 4"]);
   });
 
-  test("what reads on after another ended is asked for again, if it is read in another manner", () => {
+  test("a start beyond the place that was given is a gap, if the server does not say why", () => {
     const driven = connected();
-    driven.live(["a/+"], {});
-    driven.hear({ type: "topic", ...at("a/x", 5, 5) });
-    const filtered = driven.live(["a/x"], { filter: "data > 9" }, at("a/x", 5, 5));
-    driven.live(["c"], {}, at("c", 0, 0));
-    driven.machine.remove(filtered);
-    expect(driven.commands()).toMatchObject([
-      { type: "unsubscribe", topics: ["a/x"] },
-      { type: "subscribe", topics: ["a/+"], filter: undefined, positions: { "a/x": { sequence: 5 } } },
+    driven.live(["a"], { from: "now" }, at("a", 5, 5));
+    driven.machine.handleDisconnect();
+    driven.machine.handleConnected();
+    driven.answer(at("a", 9, 7, { recovered: true }));
+    expect(driven.notices()).toEqual(["1 waiting", "1 asked", "1 live", "1 resumed a whole, 4 missed", "1 gap a 6..7 history"]);
+  });
+
+  test("complete is told once for each answer, and not of those that ended or are asked for again", () => {
+    const driven = connected();
+    const index = driven.live(["a"], {}, at("a", 1, 0));
+    driven.hear(publication("a", 1), { type: "complete", subscription: 1 }, { type: "complete", subscription: 7 });
+    driven.machine.handleDisconnect();
+    driven.machine.handleConnected();
+    driven.hear({ type: "complete", subscription: 1 });
+    driven.answer(at("a", 1, 1, { recovered: true }));
+    driven.hear({ type: "complete", subscription: 1 });
+    driven.machine.remove(index);
+    driven.hear({ type: "complete", subscription: 1 });
+    expect(driven.notices()).toEqual([
+      "1 snapshot a 1", "1 complete", "1 waiting", "1 asked", "1 live", "1 resumed a whole, 0 missed", "1 complete", "1 ended",
     ]);
   });
 
-  test("what reads on after another of its manner ended is left alone", () => {
-    const driven = connected();
-    driven.live(["c"], { filter: "data > 9" }, at("c", 0, 0));
-    driven.live(["a/x"], {}, at("a/x", 5, 5));
-    driven.machine.remove(driven.live(["a/x"], {}, at("a/x", 5, 5)));
-    expect(driven.commands()).toEqual([]);
-  });
-
-  test("what nothing joins any more is read apart again, each in its manner", () => {
-    const driven = connected();
-    driven.live(["a"], {}, at("a", 0, 0));
-    driven.live(["b"], { filter: "data > 9" }, at("b", 0, 0));
-    driven.machine.remove(driven.live(["+"], { conflation: "always" }));
-    expect(driven.commands()).toMatchObject([
-      { type: "unsubscribe", topics: ["+", "a", "b"] },
-      { type: "subscribe", topics: ["a"], filter: undefined },
-      { type: "subscribe", topics: ["b"], filter: "data > 9" },
-    ]);
+  test("a server without ids is told of what does not overlap; the rest is refused here", () => {
+    const driven = new Driven();
+    driven.machine.handleConnected(1_000, false);
+    driven.live(["a", "b/+"], {}, at("a", 1, 1));
+    driven.live(["c"], {}, at("c", 1, 1));
+    driven.hear({ ...publication("a", 2), number: undefined }, { ...publication("c", 2), number: undefined });
+    const third = driven.add(["x", "#"], {});
+    expect(driven.notices()).toEqual(["1 update a 2", "2 update c 2", "3 ended (4236)"]);
+    expect([driven.machine.state(third), driven.commands()]).toEqual(["ended", []]);
+    driven.machine.remove(1);
+    expect(driven.commands()).toMatchObject([{ type: "unsubscribe", topics: ["a", "b/+"] }]);
   });
 
   test("places that have no room in one message are asked for in several", () => {
     const driven = new Driven();
     const places = Object.fromEntries(Array.from({ length: 100 }, (_, index) => [`a/${index}`, { epoch: "e1", sequence: index }]));
-    driven.machine.add(["a/+", "a/99"], { positions: places });
+    driven.add(["a/+", "a/99"], { positions: places });
     const sent: Command[] = [];
     driven.machine.handleConnected(20_000);
     for (let commands = driven.commands(); commands.length > 0; commands = driven.commands()) {
       for (const command of commands) {
         sent.push(command);
-        const { id, type, topics } = command as unknown as { id: number; type: string; topics: string[] };
+        const { id, type, topics, subscription } = command as unknown as { id: number; type: string; topics: string[]; subscription: number };
         if (type !== "subscribe") continue;
-        const described = topics.filter((topic) => topic !== "a/+").map((topic) => at(topic, 200, 0));
+        const described = topics.filter((topic) => topic !== "a/+").map((topic) => at(topic, 200, 0, { subscriptions: [1, subscription] }));
         driven.hear({ type: "subscribed", id, selectors: topics, topics: described });
+        expect(driven.notices()).not.toContain("1 complete");
+        driven.hear({ type: "complete", subscription });
       }
     }
     expect(Math.max(...sent.map((command) => JSON.stringify(command).length))).toBeLessThan(20_000 / 3);
@@ -689,19 +561,18 @@ describe("subscriptions that overlap", () => {
     expect(Object.assign({}, ...asked.map(({ positions }) => positions))).toEqual(places);
     expect(asked[0]!.topics).toEqual(["a/+", "a/99"]);
     // What was named for its place alone is read by the pattern.
+    const ended = sent.filter(({ type }) => type === "unsubscribe");
+    expect(ended.map(({ subscription }) => subscription)).toEqual(asked.slice(1).map(({ subscription }) => subscription));
     const named = asked.slice(1).flatMap(({ topics }) => topics as string[]);
-    expect(sent.filter(({ type }) => type === "unsubscribe").flatMap(({ topics }) => topics)).toEqual(named.filter((topic) => topic !== "a/99"));
     expect(new Set(named).size).toBe(named.length);
+    expect(driven.notices()).toContain("1 complete");
   });
 
   test("a topic may have the name of what every object has", () => {
     const driven = connected();
-    for (const topic of ["constructor", "__proto__"]) {
-      driven.machine.add([topic], { from: "all" });
-      driven.machine.add([topic], { from: "all" });
-    }
-    // Of each the second waits until it is known where the first one is.
-    expect(driven.commands().map(({ topics }) => topics)).toEqual([["constructor"], ["__proto__"]]);
+    driven.live(["constructor", "__proto__"], { from: "all" }, at("constructor", 0, 0), at("__proto__", 0, 0));
+    driven.hear(publication("constructor", 1), publication("__proto__", 1));
+    expect(driven.notices()).toEqual(["1 update constructor 1", "1 update __proto__ 1"]);
   });
 
   test.each<[string, (index: number) => string[]]>([
@@ -714,11 +585,11 @@ describe("subscriptions that overlap", () => {
       const driven = new Driven();
       const all = Array.from({ length: count }, (_, index) => selectors(index)).flat();
       return countOperations(() => {
-        for (const selector of all) driven.machine.add([selector], {});
+        for (const selector of all) driven.add([selector], {});
         for (let round = 0; round < 2; round += 1) {
           driven.machine.handleConnected();
           serve(driven);
-          all.forEach((_, index) => driven.hear(publication(topicOf(all[index]!), round + 1)));
+          all.forEach((_, index) => driven.hear({ ...publication(topicOf(all[index]!), round + 1), number: index + 1 }));
           driven.machine.handleDisconnect();
         }
         all.forEach((_, index) => driven.machine.remove(index));
@@ -735,11 +606,10 @@ const topicOf = (selector: string) => selector.replace(/[+#]/g, "x");
 /** Answers as a server does to which each pattern is news of one topic. */
 function serve(driven: Driven): void {
   for (let commands = driven.commands(); commands.length > 0; commands = driven.commands()) {
-    for (const { type, id, topics } of commands) {
-      if (type === "ping") driven.hear({ type: "pong", id });
+    for (const { type, id, topics, subscription } of commands) {
       if (type !== "subscribe") continue;
       const [selector] = topics as [string];
-      const described = at(topicOf(selector), 0, 0);
+      const described = at(topicOf(selector), 0, 0, { number: subscription, subscriptions: [subscription] });
       const isPattern = /[+#]/.test(selector);
       driven.hear({ type: "subscribed", id, selectors: topics, topics: isPattern ? [] : [described] });
       if (isPattern) driven.hear({ type: "topic", ...described });

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use client::{Client, HandlingId, Message, SubscriptionId, Update};
-use model::{CommandId, Gap, HistoryPage, PayloadKind, Position, Publication, Selector, TopicName};
+use model::{
+    CommandId, Gap, HeaderValue, HistoryPage, PayloadKind, Position, Publication, Selector,
+    TopicName,
+};
 use serde_json::{Value, json};
 
 use crate::cable::Cable;
@@ -40,6 +43,8 @@ pub(crate) struct Peer {
     /// What was told, by subscription.
     pub notes: HashMap<SubscriptionId, Vec<Value>>,
     pub ended: HashMap<SubscriptionId, Failed>,
+    /// How often each was complete.
+    pub completed: HashMap<SubscriptionId, u64>,
     pub answers: HashMap<CommandId, Result<Value, Failed>>,
     pub handlers: HashMap<HandlingId, Handler>,
     pub ended_handlers: HashMap<HandlingId, Failed>,
@@ -53,6 +58,7 @@ impl Peer {
             is_away: false,
             notes: HashMap::new(),
             ended: HashMap::new(),
+            completed: HashMap::new(),
             answers: HashMap::new(),
             handlers: HashMap::new(),
             ended_handlers: HashMap::new(),
@@ -80,6 +86,7 @@ impl Peer {
                 let told = json!({"event": "resumed", "topic": topic, "recovered": recovered, "missed": missed});
                 self.note(of, told);
             }
+            Update::Complete { of } => *self.completed.entry(of).or_default() += 1,
             Update::Ended { of, refusal } => {
                 self.ended.insert(of, (refusal.code.number(), refusal.text));
             }
@@ -136,12 +143,21 @@ impl Peer {
 }
 
 fn told_message(message: &Message) -> Value {
-    let Message { topic, epoch, sequence, kind, payload, is_snapshot } = message;
+    let Message { topic, epoch, sequence, kind, payload, is_snapshot, .. } = message;
     let mut told = payload_of(*kind, payload);
     told["event"] = if *is_snapshot { "snapshot" } else { "update" }.into();
     told["topic"] = topic.as_str().into();
     told["epoch"] = epoch.as_str().into();
     told["sequence"] = sequence.get().into();
+    told["previous"] = message.previous.get().into();
+    let value = |value| match value {
+        HeaderValue::Text(text) => text.into(),
+        HeaderValue::Number(text) => serde_json::from_str(text).expect("a number"),
+        HeaderValue::Boolean(is_true) => is_true.into(),
+        HeaderValue::Bytes(bytes) => json!({ "base64": STANDARD.encode(bytes) }),
+    };
+    let headers = message.headers.iter().map(|(name, it)| (name.to_owned(), value(it)));
+    told["headers"] = Value::Object(headers.collect());
     told
 }
 

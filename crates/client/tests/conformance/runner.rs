@@ -53,6 +53,7 @@ pub(crate) const VERBS: &[(&str, Verb)] = &[
     ("mute", Runner::mute),
     ("mend", Runner::mend),
     ("subscribe", Runner::subscribe),
+    ("completed", Runner::completed),
     ("unsubscribe", Runner::unsubscribe),
     ("save_positions", Runner::save_positions),
     ("publish", Runner::call),
@@ -252,6 +253,14 @@ impl Runner {
             _ => peer.ended.remove(&id).map(Err),
         })?;
         self.settle(result, step)
+    }
+
+    fn completed(&mut self, step: &Value) -> Result {
+        let (name, id) = self.subscriptions[&text(step, "subscription")?].clone();
+        let count = step["count"].as_u64().unwrap_or(0);
+        let found = self
+            .wait(&name, |peer| peer.completed.get(&id).copied().filter(|known| *known >= count))?;
+        if found == count { Ok(()) } else { Err(format!("it was complete {found} times")) }
     }
 
     fn unsubscribe(&mut self, step: &Value) -> Result {

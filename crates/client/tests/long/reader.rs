@@ -140,7 +140,10 @@ impl Reader {
         let (of, topic) = match &update {
             Update::Message { of, message } => (*of, message.topic.clone()),
             Update::Gap { of, gap } => (*of, gap.topic.clone()),
-            Update::Resumed { .. } | Update::Disconnected { .. } | Update::Lag(_) => return Ok(()),
+            Update::Resumed { .. }
+            | Update::Complete { .. }
+            | Update::Disconnected { .. }
+            | Update::Lag(_) => return Ok(()),
             other => return Err(format!("{}: {other:?}", self.name)),
         };
         let Some(reading) = self.readings.get_mut(&of) else {

@@ -18,7 +18,7 @@ from .responses import Responses
 from .sse import sse_transport
 from .stream import Stream, WhenFull
 from .subscription import Subscription
-from .subscriptions import Lag, SubscriptionChange, SubscriptionState
+from .subscriptions import Complete, Lag, SubscriptionChange, SubscriptionState
 from .tracker import Gap, Publication, Resumed
 from .transport import OpenTransport, Transport, TransportHandlers
 from .transports import TransportName
@@ -28,6 +28,7 @@ __all__ = [
     "Advice",
     "Authorization",
     "Client",
+    "Complete",
     "Conflation",
     "ConnectionChange",
     "ConnectionState",

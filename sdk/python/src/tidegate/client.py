@@ -18,8 +18,8 @@ from .handling import Handling, RequestHandler
 from .handlings import AttachedDevice, Topics
 from .link import now_ms
 from .options import HistoryPage, Kept, Published, Response, TokenProvider
-from .protocol import Command, Conflation, Delta, PayloadKind, Positions, Start
-from .protocol import command, decode_payload, encode_command, encode_payload
+from .protocol import Command, Conflation, Delta, Headers, PayloadKind, Positions, Start
+from .protocol import command, decode_headers, decode_payload, encode_command, encode_headers, encode_payload
 from .requests import AfterBreak, Requests
 from .responses import Responses, ask_one
 from .subscription import Subscription
@@ -152,6 +152,8 @@ class Client:
         filter: str | None = None,
         delta: Delta | None = None,
         name: str | None = None,
+        time: bool = False,
+        principal: bool = False,
     ) -> Subscription:
         """Reads what a selector selects, or several of them, now and after every break.
 
@@ -163,11 +165,11 @@ class Client:
         behind. `interval_ms` is the least time between two batches. `priority`, from -9 to 9, says what is served first
         while this client is behind. `filter` is a CEL expression over `data` and `topic`. `delta` has changes told
         as differences: "json-patch" takes `pip install 'tidegate[jsonpatch]'`, and "vcdiff" `'tidegate[vcdiff]'`. `name`
-        is a durable subscriber's: the server remembers what was acknowledged under it.
+        is a durable subscriber's: the server remembers what was acknowledged under it. With `time` publications have the time
+        of their publication, with `principal` who published them, where the topic's policy has that recorded.
 
-        Handlers and streams that are added at once, before anything is awaited, miss nothing. Subscriptions that
-        overlap share what the server sends; the options of the newest go for all of them, and one with a `name`
-        should not overlap with others.
+        Handlers and streams that are added at once, before anything is awaited, miss nothing. Each
+        subscription has its own options and place, also where they overlap.
 
         What the server refuses is told by the subscription: `ready`, its loops, and the event `error`. Raises
         `TidegateError` if the client is closed (4901) or deltas cannot be read here (4905), and `ValueError` if several
@@ -180,7 +182,7 @@ class Client:
         if self.state != "stopped":
             self._core.begin()
         options = ReadOptions(
-            start, positions or {}, conflation, interval_ms, priority, filter, delta, name
+            start, positions or {}, conflation, interval_ms, priority, filter, delta, name, time, principal
         )
         index = self._core.subscriptions.add(listed, options)
         reader = self._core.readers[index] = Subscription(index, listed, self._core, self._core.subscriptions.positions(index))
@@ -196,20 +198,22 @@ class Client:
         key: str | None = None,
         expect: int | None = None,
         kind: PayloadKind | None = None,
+        headers: Headers | None = None,
         timeout: float | None = None,
     ) -> Published:
         """Publishes, and answers where it was kept. While there is no connection it waits for one.
 
         `data` goes as bytes if it is that, else as JSON; `kind="text"` makes plain text of a `str`. `key` is an
         idempotency key: a second publication with it is not kept, and this one is sent again after a break. `expect`
-        has it refused (4217) unless that is the topic's newest sequence; 0: nothing was published yet. `timeout` is how
-        many seconds it may take, instead of the client's `publish_timeout`.
+        has it refused (4217) unless that is the topic's newest sequence; 0: nothing was published yet. `headers`
+        are names and values beside the payload, at most 32 of 4,096 bytes in all. `timeout` is how many seconds it may
+        take, instead of the client's `publish_timeout`.
 
         Raises `TidegateError`: the server's refusals, 4900 (the connection broke, or the time was up, before the answer:
         nobody knows whether it was kept), 4906 (the time was up before it was sent: it was not), 4901, 4902; and
         `TypeError` or `ValueError` if `data` is nothing that can be published.
         """
-        members = {"topic": topic, "key": key, "expect": expect}
+        members = {"topic": topic, "key": key, "expect": expect, "headers": encode_headers(headers)}
         publish = command("publish", self._core.next_id(), **members) | encode_payload(data, kind)
         after_break: AfterBreak = "fail" if key is None else "ask-again-while-remembered"
         seconds = self._publish_timeout if timeout is None else timeout
@@ -234,7 +238,8 @@ class Client:
         members = {"topic": topic, "after": after, "before": before, "last": last, "since": since, "limit": limit}
         event = await self._core.calls.ask(command("history", self._core.next_id(), **members), "ask-again")
         publications = [
-            Kept(wire["sequence"], wire["time_ms"], *decode_payload(wire)) for wire in event["publications"]
+            Kept(wire["sequence"], wire["time_ms"], *decode_payload(wire), decode_headers(wire), wire.get("principal"))
+            for wire in event["publications"]
         ]
         return HistoryPage(event["topic"], event["epoch"], event["head"], event["start"], publications)
 

@@ -157,6 +157,10 @@ class Connection:
         """How many bytes the server takes in one message, if it said so."""
         return self._message_bytes_max
 
+    def has(self, feature: str) -> bool:
+        """Whether the server says that it has something that not every version has."""
+        return self._features is not None and feature in self._features
+
     def lacks(self, feature: str | None) -> bool:
         """Whether the server said that it has no such feature. One that lists none has those of before the list."""
         return feature is not None and self._features is not None and feature not in self._features

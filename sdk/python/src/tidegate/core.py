@@ -270,7 +270,7 @@ class Core:
 
     def _handle_change(self, change: ConnectionChange) -> None:
         if change.state == "connected":
-            self.subscriptions.handle_connected(self.connection.message_bytes_max)
+            self.subscriptions.handle_connected(self.connection.message_bytes_max, has_ids=self.connection.has("ids"))
             self.handlings.handle_connected()
             self.requests.handle_connected()
             for waiter in self.awaiting_ready:

@@ -33,31 +33,31 @@ def check_available(delta: str) -> None:
 
 
 class Deltas:
-    """The last payload that came of each topic, from which the next may be made."""
+    """The last payload that came of each reading, from which the next may be made."""
 
     def __init__(self) -> None:
         # As bytes, so that nobody who was given the value can change what the next is made from.
-        self._bases: dict[str, tuple[int, PayloadKind, bytes]] = {}
+        self._bases: dict[int | str, tuple[int, PayloadKind, bytes]] = {}
 
     def clear(self) -> None:
         """Forgets everything, because the connection is gone: deltas are made from what it carried."""
         self._bases.clear()
 
-    def forget(self, topic: str) -> None:
-        """Forgets a topic's."""
-        self._bases.pop(topic, None)
+    def forget(self, key: int | str) -> None:
+        """Forgets a reading's."""
+        self._bases.pop(key, None)
 
-    def keep(self, wire: Event) -> None:
+    def keep(self, key: int | str, wire: Event) -> None:
         """Keeps what came whole."""
-        self._bases[wire["topic"]] = wire["sequence"], *_source(wire)
+        self._bases[key] = wire["sequence"], *_source(wire)
 
-    def apply(self, wire: Event) -> tuple[bytes, Any]:
+    def apply(self, key: int | str, wire: Event) -> tuple[bytes, Any]:
         """The payload that a delta makes, and its value if that is known. Keeps it.
 
         Raises `BadDelta` if its base is not here, or its check differs.
         """
-        topic, kind = wire["topic"], wire["kind"]
-        sequence, base_kind, base = self._bases.get(topic, (None, kind, b""))
+        kind = wire["kind"]
+        sequence, base_kind, base = self._bases.get(key, (None, kind, b""))
         if sequence != wire["base"] or base_kind != kind:
             raise BadDelta("what it is made from is not here")
         data = None
@@ -68,7 +68,7 @@ class Deltas:
             payload = _decoded(base, wire["vcdiff"])
         if zlib.crc32(payload) != wire["crc"]:
             raise BadDelta("what it makes has another check than the publication")
-        self._bases[topic] = wire["sequence"], kind, payload
+        self._bases[key] = wire["sequence"], kind, payload
         return payload, data
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
 from .errors import TidegateError
-from .protocol import PayloadKind
+from .protocol import Headers, PayloadKind
 
 TokenProvider = Callable[[Union[TidegateError, None]], Union[str, None, Awaitable[Union[str, None]]]]
 """Asks for a token, or for none. It is told why the last one was not good any more, if there was one."""
@@ -33,6 +33,9 @@ class Kept:
     kind: PayloadKind
     data: Any
     """JSON as a value, text as `str`, bytes as `bytes`."""
+    headers: Headers = field(default_factory=dict)
+    principal: str | None = None
+    """Who published it, where the topic's policy has that recorded."""
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,26 @@
-"""Whole publications of what comes: pieces are put together, deltas applied. docs/protocol.md, 5a and 5b. Pure.
+"""Whole publications of what comes: pieces are put together, deltas applied. docs/protocol.md#deltas and docs/protocol.md#fragments.
+Pure.
 
-It stands before the subscriptions, because the server tells a session each topic once: what is a base, or is not
-finished, is of the connection and not of one reader. Whatever comes after an unfinished publication of its topic waits
-for it.
+It stands before the subscriptions: what is a base, or is not finished, is of a reading and not of one reader. Whatever comes
+after an unfinished publication waits for it.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Union
 
 from .deltas import BadDelta, Deltas
-from .protocol import Event
+from .protocol import Event, extras_of
 
 
-@dataclass(frozen=True)
-class Broken:
-    """A publication could not be made of what came: the topic has to be asked for again, whole."""
+ReadingKey = Union[int, str]
+"""What tells readings apart: their number, or without ids the topic."""
 
-    topic: str
-
-
-Whole = Union[Event, Broken]
-"""A publication or a gap in its place, or that there is none to be had."""
+Whole = Union[Event, None]
+"""A publication or a gap in its place; `None`: a publication could not be made of what came, and has to be asked for again."""
 
 
 @dataclass
@@ -50,8 +45,8 @@ class Payloads:
         # Deltas were asked for on this connection. Whoever shares a topic may get them, even longer than who asked.
         self.expects_deltas = False
         self.deltas = Deltas()
-        # What waits for an unfinished publication, by topic, in the order of the sequences. The first is unfinished.
-        self._waiting: dict[str, list[_Waiting]] = {}
+        # What waits for an unfinished publication, by reading, in the order of the sequences. The first is unfinished.
+        self._waiting: dict[ReadingKey, list[_Waiting]] = {}
 
     def clear(self) -> None:
         """Forgets everything: the next connection knows nothing of what this one was sent."""
@@ -59,45 +54,35 @@ class Payloads:
         self.deltas.clear()
         self._waiting.clear()
 
-    def is_unfinished(self, topic: str) -> bool:
-        """Whether pieces are still to come of something in `topic`: the server counts it as told."""
-        return topic in self._waiting
+    def forget(self, key: ReadingKey) -> None:
+        """Forgets what came of a reading."""
+        self._waiting.pop(key, None)
+        self.deltas.forget(key)
 
-    def forget(self, topic: str) -> None:
-        """Forgets what came of a topic."""
-        self._waiting.pop(topic, None)
-        self.deltas.forget(topic)
-
-    def restart(self, topic: str, start: int) -> None:
-        """Notes that a topic is read from `start`: what is not finished after that comes again, from its beginning.
+    def restart(self, key: ReadingKey, start: int) -> None:
+        """Notes that a reading goes on after `start`: what is not finished after that comes again, from its beginning.
 
         Its pieces that are still on their way are of the reading before, and would stand before what comes first.
         """
-        waiting = self._waiting.get(topic)
+        waiting = self._waiting.get(key)
         if waiting is None:
             return
         waiting[:] = [each for each in waiting if _place(each) <= start]
         if not waiting:
-            del self._waiting[topic]
+            del self._waiting[key]
 
-    def forget_unless(self, is_read: Callable[[str], bool]) -> None:
-        """Forgets the pieces of topics that nobody reads any more: the rest of them does not come."""
-        for topic in [topic for topic in self._waiting if not is_read(topic)]:
-            del self._waiting[topic]
-
-    def take(self, wire: Event) -> list[Whole]:
+    def take(self, key: ReadingKey, wire: Event) -> list[Whole]:
         """Takes a publication, delta, piece or gap; answers what is whole now, in order."""
-        topic = wire["topic"]
         if wire["type"] == "fragment":
-            return self._take_piece(topic, wire)
-        waiting = self._waiting.get(topic)
+            return self._take_piece(key, wire)
+        waiting = self._waiting.get(key)
         if waiting is None or _place(wire) <= _place(waiting[0]):
-            return [self._finish(wire)]
+            return [self._finish(key, wire)]
         _insert(waiting, wire)
         return []
 
-    def _take_piece(self, topic: str, wire: Event) -> list[Whole]:
-        waiting = self._waiting.get(topic, [])
+    def _take_piece(self, key: ReadingKey, wire: Event) -> list[Whole]:
+        waiting = self._waiting.get(key, [])
         same = [each for each in waiting if isinstance(each, _Unfinished) and each.wire["sequence"] == wire["sequence"]]
         if wire["offset"] == 0:
             fresh = _Unfinished(wire)
@@ -105,45 +90,43 @@ class Payloads:
                 waiting[waiting.index(same[0])] = fresh
             else:
                 _insert(waiting, fresh)
-            self._waiting[topic] = waiting
+            self._waiting[key] = waiting
             same = [fresh]
         if not same:
             # The rest of something that nobody waits for any more.
             return []
         unfinished = same[0]
         if unfinished.size != wire["offset"]:
-            return [self._break(topic)]
+            self.forget(key)
+            return [None]
         unfinished.pieces.append(base64.b64decode(wire["base64"]))
         unfinished.size += len(unfinished.pieces[-1])
-        return self._drain(topic, waiting)
+        return self._drain(key, waiting)
 
-    def _drain(self, topic: str, waiting: list[_Waiting]) -> list[Whole]:
+    def _drain(self, key: ReadingKey, waiting: list[_Waiting]) -> list[Whole]:
         """Hands out what does not wait any more."""
         whole: list[Whole] = []
         while waiting and not (isinstance(waiting[0], _Unfinished) and not waiting[0].is_whole):
-            whole.append(self._finish(waiting.pop(0)))
-            if isinstance(whole[-1], Broken):
+            whole.append(self._finish(key, waiting.pop(0)))
+            if whole[-1] is None:
                 return whole
         if not waiting:
-            del self._waiting[topic]
+            del self._waiting[key]
         return whole
 
-    def _finish(self, each: _Waiting) -> Whole:
+    def _finish(self, key: ReadingKey, each: _Waiting) -> Whole:
         wire = each.wire if isinstance(each, _Unfinished) else each
         try:
             if isinstance(each, _Unfinished):
                 wire = publication(wire, b"".join(each.pieces))
             elif wire["type"] == "delta":
-                return publication(wire, *self.deltas.apply(wire))
+                return publication(wire, *self.deltas.apply(key, wire))
             if self.expects_deltas and wire["type"] == "publication":
-                self.deltas.keep(wire)
+                self.deltas.keep(key, wire)
             return wire
         except (BadDelta, ValueError):
-            return self._break(wire["topic"])
-
-    def _break(self, topic: str) -> Broken:
-        self.forget(topic)
-        return Broken(topic)
+            self.forget(key)
+            return None
 
 
 def publication(wire: Event, payload: bytes, data: Any = None) -> Event:
@@ -151,7 +134,7 @@ def publication(wire: Event, payload: bytes, data: Any = None) -> Event:
 
     Raises `ValueError` if they are not of their kind.
     """
-    made = {"type": "publication", "topic": wire["topic"], "sequence": wire["sequence"]}
+    made = {"type": "publication", "topic": wire["topic"], "sequence": wire["sequence"], **extras_of(wire)}
     if wire["kind"] == "bytes":
         return {**made, "bytes": payload}
     text = payload.decode()

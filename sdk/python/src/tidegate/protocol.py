@@ -13,7 +13,7 @@ from .sources import events_with_sources
 SUBPROTOCOL = "tidegate.v1.json"
 """The WebSocket subprotocol."""
 
-FEATURES = ["batch", "deltas", "devices", "fragments", "history", "requests", "subscribers"]
+FEATURES = ["batch", "deltas", "devices", "extended", "fragments", "history", "ids", "requests", "subscribers"]
 """What a server may send this client, beside what every version does. docs/protocol.md#features."""
 
 SOCKET_PATH = "/v1/ws"
@@ -56,6 +56,12 @@ PayloadKind = Literal["json", "text", "bytes"]
 
 GapReason = Literal["history", "epoch", "lagged"]
 """Why publications cannot be had: too old, another epoch, or this client was too slow."""
+
+HeaderValue = Union[str, int, float, bool, bytes]
+"""The value of a header."""
+
+Headers = Mapping[str, HeaderValue]
+"""What a publication has beside its payload: names and values. docs/protocol.md#headers."""
 
 Command = dict[str, Any]
 """A command as it is sent."""
@@ -117,6 +123,27 @@ def decode_message(text: str, *, with_sources: bool = False) -> list[Event]:
     if not all(isinstance(event, dict) for event in events):
         raise ValueError("an event is an object")
     return events
+
+
+def decode_headers(wire: Event) -> Headers:
+    """The headers of a publication."""
+    headers = wire.get("headers") or {}
+    return {name: base64.b64decode(value["base64"]) if isinstance(value, dict) else value for name, value in headers.items()}
+
+
+def encode_headers(headers: Headers | None) -> dict[str, Any] | None:
+    """Headers as they are sent."""
+    if not headers:
+        return None
+    return {
+        name: {"base64": base64.b64encode(value).decode()} if isinstance(value, (bytes, bytearray)) else value
+        for name, value in headers.items()
+    }
+
+
+def extras_of(wire: Event) -> dict[str, Any]:
+    """What is said of a publication beside its place and its payload, as it came."""
+    return {name: wire[name] for name in ("previous", "headers", "time_ms", "principal") if name in wire}
 
 
 def decode_payload(wire: Event) -> tuple[PayloadKind, Any]:

@@ -14,10 +14,10 @@ from .client_handle import ClientHandle, ended
 from .progress import Place, Progress
 from .protocol import Position, Positions
 from .stream import Stream, WhenFull
-from .subscriptions import Lag, SubscriptionChange
+from .subscriptions import Complete, Lag, SubscriptionChange
 from .tracker import Gap, Placed, Publication, Resumed, Notification
 
-EVENTS = frozenset({"snapshot", "update", "gap", "resumed", "lag", "state", "error"})
+EVENTS = frozenset({"snapshot", "update", "gap", "complete", "resumed", "lag", "state", "error"})
 
 
 class Owner(client_handle.Owner, Protocol):
@@ -57,6 +57,8 @@ class Subscription(ClientHandle[Owner]):
     @overload
     def on(self, name: Literal["gap"], handler: Callable[[Gap], object]) -> Callable[[], None]: ...
     @overload
+    def on(self, name: Literal["complete"], handler: Callable[[Complete], object]) -> Callable[[], None]: ...
+    @overload
     def on(self, name: Literal["resumed"], handler: Callable[[Resumed], object]) -> Callable[[], None]: ...
     @overload
     def on(self, name: Literal["lag"], handler: Callable[[Lag], object]) -> Callable[[], None]: ...
@@ -69,7 +71,8 @@ class Subscription(ClientHandle[Owner]):
         """Adds a handler, a plain function; the function that it answers takes it away.
 
         `snapshot`: the value that a topic had when the subscription began. `update`: every other publication. `gap`:
-        publications that cannot be had. `resumed`: after a break, a topic is read on from where it was left. `lag`:
+        publications that cannot be had. `complete`: all that was published when it was asked for, also again after a break,
+        was told (servers without ids do not say). `resumed`: after a break, a topic is read on from where it was left. `lag`:
         the server says how far behind this client is. `state`: it is at something else. `error`: the server ended it.
         """
         return self._emitter.on(name, handler)
@@ -118,7 +121,7 @@ class Subscription(ClientHandle[Owner]):
     ) -> None:
         self.unsubscribe()
 
-    def _handle_told(self, told: Notification | Lag | SubscriptionChange) -> None:
+    def _handle_told(self, told: Notification | Lag | Complete | SubscriptionChange) -> None:
         """Takes what the client has for it."""
         if self._state == "ended":
             return
@@ -139,6 +142,8 @@ class Subscription(ClientHandle[Owner]):
                 self._progress.handle_passed(told.topic, (told.epoch, told.sequence))
             case Resumed():
                 self._emitter.emit("resumed", told)
+            case Complete():
+                self._emitter.emit("complete", told)
             case Lag():
                 self._emitter.emit("lag", told)
 
