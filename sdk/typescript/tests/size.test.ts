@@ -9,9 +9,9 @@ async function gzippedBytes(code: string, isSplit = false): Promise<number> {
 }
 
 // Why it is not 12: docs/decisions/0031, 0038, 0046 and 0068.
-test("the whole main entry is at most 13.45 kB; with what it loads when it is needed, 15.2", async () => {
+test("the whole main entry is at most 13.45 kB; with what it loads when it is needed, 15.25", async () => {
   expect(await gzippedBytes('export * from "@tidegate/client";', true)).toBeLessThanOrEqual(13_450);
-  expect(await gzippedBytes('export * from "@tidegate/client";')).toBeLessThanOrEqual(15_200);
+  expect(await gzippedBytes('export * from "@tidegate/client";')).toBeLessThanOrEqual(15_250);
 });
 
 test("the transports over plain HTTP alone are at most 2 kB", async () => {
