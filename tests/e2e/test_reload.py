@@ -25,6 +25,7 @@ OTHERS = {
     "access.trusted_proxies": '["10.0.0.0/8"]',
     "access.tokens": '[{token = "t", name = "a"}]',
     "applications": APPLICATIONS.split(" = ", 1)[1].strip().replace("abcdef", "ABCDEF"),
+    "listeners": '[{address = "127.0.0.1:1", surfaces = ["clients"]}]',
     "log.level": '"info,server=debug"',
     "classes": '[{name = "phones", bytes_per_second = 5}]',
     "topics": '[{selector = "a/#", history_count = 3}]',
