@@ -467,8 +467,11 @@ impl Subscriptions {
         }
         self.payloads.handle_topic(topic);
         let before = last.filter(|last| last.topic == topic.topic).map(|last| last.readers);
+        // Whoever was told it before goes on: a description may be for those alone that it lists.
+        let mut described = self.readers_of(topic);
+        described.extend(before.iter().flatten());
         let mut readers = BTreeSet::new();
-        for id in self.readers_of(topic) {
+        for id in described {
             let Some(known) = self.all.get_mut(&id) else { continue };
             let is_new = before.as_ref().is_none_or(|before| !before.contains(&id));
             // It is described for another: of the place that this one gave, or will give by name, it would say that.

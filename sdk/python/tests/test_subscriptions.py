@@ -381,12 +381,13 @@ def test_where_another_begins_moves_nobody_and_is_no_gap() -> None:
     assert driven.notices() == ["1 update x 2 2", "1 update x 3 3", "1 update x 4 4", "2 update x 4 4"]
 
 
-def test_who_is_not_served_by_a_number_any_more_is_told_nothing_of_it() -> None:
+def test_a_description_of_the_new_one_alone_takes_nobody_out_of_a_reading_and_moves_nobody() -> None:
     driven = Driven()
     driven.live(["a"], at("a", 5, 5))
     driven.live(["+"], start="now")
     driven.hear({"type": "topic", **at("a", 5, 5, subscriptions=[2])}, publication("a", 6))
-    assert driven.notices() == ["2 update a 6 6"]
+    driven.hear({"type": "topic", **at("a", 9, 9, subscriptions=[1, 2]), "recovered": True}, publication("a", 7))
+    assert driven.notices() == ["1 update a 6 6", "2 update a 6 6", "1 update a 7 7", "2 update a 7 7"]
 
 
 def test_a_number_that_is_given_to_another_topic_has_nothing_of_the_old_one_under_way() -> None:

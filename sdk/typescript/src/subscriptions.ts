@@ -469,7 +469,8 @@ export class Subscriptions {
     const reading: Reading = { key, topic, epoch, readers: new Set() };
     this.#readings.set(key, reading);
     last?.readers.forEach((reader) => reader.readings.delete(last));
-    for (const reader of this.#readersOf(wire)) {
+    // Whoever was told it before goes on: a description may be for those alone that it lists.
+    for (const reader of new Set([...(isSame ? last.readers : []), ...this.#readersOf(wire)])) {
       const isNew = !isSame || !last.readers.has(reader);
       // It is described for another: of the place that this one gave, or will give by name, it would say whether it is recovered.
       if (isNew && recovered === undefined && reader.tracker.isBefore(topic, epoch, start)) continue;

@@ -467,12 +467,13 @@ describe("subscriptions beside each other", () => {
     expect(driven.notices()).toEqual([2, 3, 4, 5].map((number) => `1 update x ${number}`).concat("1 update x 6", "2 update x 6"));
   });
 
-  test("who is not served by a number any more is told nothing of it", () => {
+  test("a description of the new one alone takes nobody out of a reading, and moves nobody", () => {
     const driven = connected();
     driven.live(["a"], {}, at("a", 5, 5));
     driven.live(["+"], { from: "now" });
     driven.hear({ type: "topic", ...at("a", 5, 5, { subscriptions: [2] }) }, publication("a", 6));
-    expect(driven.notices()).toEqual(["2 update a 6"]);
+    driven.hear({ type: "topic", ...at("a", 9, 9, { subscriptions: [1, 2], recovered: true }) }, publication("a", 7));
+    expect(driven.notices()).toEqual(["1 update a 6", "2 update a 6", "1 update a 7", "2 update a 7"]);
   });
 
   test("a number that is given to another topic has nothing of the old one under way", () => {

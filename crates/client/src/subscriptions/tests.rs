@@ -230,13 +230,16 @@ fn where_another_begins_moves_nobody_and_is_no_gap() {
 }
 
 #[test]
-fn who_is_not_served_by_a_number_any_more_is_told_nothing_of_it() {
+fn a_description_of_the_new_one_alone_takes_nobody_out_of_a_reading_and_moves_nobody() {
     let mut all = connected();
     live(&mut all, 1, subscribe("a", Start::Now), vec![described("a", &[1], 5, 5)]);
     live(&mut all, 2, subscribe("+", Start::Now), vec![]);
     announce(&mut all, described("a", &[2], 5, 5));
     publish(&mut all, 7, 6);
-    assert_eq!(told(&mut all), ["1 update 6"]);
+    let both = SubscribedTopic { recovered: Some(true), ..described("a", &[1, 2], 9, 9) };
+    announce(&mut all, both);
+    publish(&mut all, 7, 7);
+    assert_eq!(told(&mut all), ["0 update 6", "1 update 6", "0 update 7", "1 update 7"]);
 }
 
 #[test]

@@ -400,7 +400,8 @@ class Subscriptions:
         reading = _Reading(topic, epoch)
         for reader in last.readers.values() if last is not None else ():
             del reader.readings[key]
-        for reader in self._readers_of(wire):
+        # Whoever was told it before goes on: a description may be for those alone that it lists.
+        for reader in {**before, **{reader.index: reader for reader in self._readers_of(wire)}}.values():
             is_new = reader.index not in before
             if is_new and "recovered" not in wire and reader.tracker.is_before(topic, epoch, start):
                 # It is described for another: of the place that this one gave, or will give by name, it would say that.
