@@ -220,6 +220,12 @@ def test_headers_are_published_kept_and_printed(server):
     answer = httpx.get(f"{server.http}/v1/topics/a/b")
     assert [answer.headers[f"tidegate-header-{name}"] for name in headers] == ['"EUR"', "7", "?1"]
     assert json.loads(server.run("history", "a/b", "--json").stdout)["headers"] == headers
+    read = server.run("sub", "a/b", "--count", "1", "--json", "--time")
+    line = json.loads(read.stdout)
+    assert (line["headers"], line["data"]) == (headers, 1) and line["time_ms"] > 1_700_000_000_000, line
+    plain = server.run("sub", "a/b", "--count", "1", "--headers").stdout
+    assert json.loads(re.fullmatch(r"a/b 1 (\{.*\}) 1\n", plain)[1]) == headers, plain
+    assert server.run("sub", "a/b", "--count", "1").stdout == "a/b 1 1\n"
     refused = server.run("pub", "a/b", "1", "--header", "$source=x")
     assert refused.returncode == 2 and "the server's" in refused.stderr, refused
 

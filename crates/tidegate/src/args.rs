@@ -438,6 +438,15 @@ pub(crate) struct SubArgs {
     /// Only what this CEL expression accepts, such as "data.price > 100.0".
     #[arg(long)]
     pub filter: Option<String>,
+    /// Prints the headers of each publication, too (with --json, they always are).
+    #[arg(long)]
+    pub headers: bool,
+    /// Asks when each was published, and prints it.
+    #[arg(long)]
+    pub time: bool,
+    /// Asks who published each, where the server records that, and prints it.
+    #[arg(long)]
+    pub principal: bool,
     /// Bytes a second that the server sends at most.
     #[arg(long)]
     pub bytes_per_second: Option<NonZeroU32>,

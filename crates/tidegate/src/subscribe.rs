@@ -11,7 +11,7 @@ use model::{
 };
 
 use crate::args::SubArgs;
-use crate::payload::json_of;
+use crate::payload::{json_of, json_of_headers};
 use crate::publish::{connect_with, failure_of};
 use crate::usage::{check_filter, selector_of, wrong};
 use crate::{Failure, Outcome, print_line};
@@ -55,7 +55,7 @@ pub(crate) fn subscribe(args: &SubArgs) -> Outcome {
             Some(Update::Message { message, .. }) => {
                 left -= 1;
                 hint = None;
-                print_line(&line_of(&message, args.output.json));
+                print_line(&line_of(&message, args.output.json, args.headers));
                 if let Some(printed) = &mut printed {
                     printed.note(message);
                 }
@@ -177,7 +177,7 @@ fn options_of(args: &SubArgs) -> Result<SubscribeOptions, (Failure, String)> {
         delta: DeltaKind::from_name(delta)
             .ok_or_else(|| refused("--delta", delta, "none, vcdiff or json-patch"))?,
         filter: args.filter.as_deref().map(Into::into),
-        stamps: Stamps::default(),
+        stamps: Stamps { time: args.time, principal: args.principal },
         is_resumable: false,
     })
 }
@@ -196,15 +196,28 @@ fn start_of(text: &str) -> Result<Start, (Failure, String)> {
     }
 }
 
-fn line_of(message: &Message, is_json: bool) -> String {
-    let Message { topic, sequence, kind, payload, .. } = message;
-    let text = String::from_utf8_lossy(payload);
+fn line_of(message: &Message, is_json: bool, has_headers: bool) -> String {
+    let Message { topic, sequence, kind, payload, headers, time_ms, principal, .. } = message;
+    let told = json_of_headers(Some(headers));
     if !is_json {
-        return format!("{topic} {sequence} {text}");
+        let mut line = format!("{topic} {sequence}");
+        line.extend(time_ms.iter().map(|time_ms| format!(" {time_ms}")));
+        line.extend(principal.iter().map(|name| format!(" {name}")));
+        line.extend(told.iter().filter(|_| has_headers).map(|told| format!(" {told}")));
+        return format!("{line} {}", String::from_utf8_lossy(payload));
     }
     let mut line = json_of(*kind, payload);
     line["topic"] = topic.as_str().into();
     line["sequence"] = sequence.get().into();
+    if let Some(headers) = told {
+        line["headers"] = headers;
+    }
+    if let Some(time_ms) = time_ms {
+        line["time_ms"] = (*time_ms).into();
+    }
+    if let Some(principal) = principal {
+        line["principal"] = (**principal).into();
+    }
     line.to_string()
 }
 
