@@ -365,8 +365,8 @@ fn places_that_do_not_go_into_one_command_are_given_in_several() {
         answer(&mut all, id, vec![]);
         let given_now: BTreeSet<_> =
             asked.positions.iter().map(|(topic, _)| topic.as_str()).collect();
-        for index in 0..names.len() {
-            let is_given = given_now.contains(&*names[index]);
+        for (index, name) in names.iter().enumerate() {
+            let is_given = given_now.contains(&**name);
             match (is_given, wire_id) {
                 (true, _) => announce(&mut all, recovered(named(index, &[1, wire_id], 5))),
                 // It is read on, from the oldest that there is: its place is not known yet.
