@@ -25,7 +25,6 @@ OTHERS = {
     "access.trusted_proxies": '["10.0.0.0/8"]',
     "access.tokens": '[{token = "t", name = "a"}]',
     "applications": APPLICATIONS.split(" = ", 1)[1].strip().replace("abcdef", "ABCDEF"),
-    "listeners": '[{address = "127.0.0.1:1", surfaces = ["clients"]}]',
     "log.level": '"info,server=debug"',
     "classes": '[{name = "phones", bytes_per_second = 5}]',
     "topics": '[{selector = "a/#", history_count = 3}]',
@@ -85,8 +84,10 @@ def server(tmp_path):
 def test_the_column_is_true_of_every_setting(server):
     settings = column()
     assert len(settings) > 110 and set(OTHERS) <= set(settings), settings
-    # The flag goes before the file, whatever that says.
-    del settings["server.listen"]
+    # The flag goes before the file, whatever that says, and excludes a list of listeners.
+    del settings["server.listen"], settings["listeners"]
+    said = reload(server, text_with() + '[[listeners]]\naddress = "127.0.0.1:1"\n')
+    assert "not taken over" in said and "`listeners`" in said and "--listen" in said, said
     # Fixed words, which another text would not be.
     fixed = {"access.anonymous_class": '"phones"', "diagnostics.fault": '"panic shard-0"'}
     for setting, (default, does) in settings.items():
