@@ -429,13 +429,22 @@ fn least(mut steps: impl FnMut() -> u64) -> u64 {
     (0..TRIES).map(|_| steps()).min().expect("at least one")
 }
 
+/// Rounds of tries in which a cost may show its least; a cost that grows too fast does so in all of them.
+const ROUNDS: usize = 4;
+
 /// What is wrong with what something costs at a size and at twice that.
 fn check(name: &str, size: usize, steps_each: u64, cost: impl Fn(usize) -> u64) -> Option<String> {
-    let [once, twice] = [size, 2 * size].map(|size| least(|| cost(size)));
-    println!("{name}: {once}, {twice}");
-    let is_bounded = once <= steps_each * size as u64 + 500 && once >= size as u64 / 64;
-    (twice as f64 > 2.3 * once as f64 + 500.0 || !is_bounded)
-        .then(|| format!("{name}: {once} steps for {size}, {twice} for twice as many"))
+    let (mut once, mut twice) = (u64::MAX, u64::MAX);
+    for _ in 0..ROUNDS {
+        let [this_once, this_twice] = [size, 2 * size].map(|size| least(|| cost(size)));
+        (once, twice) = (once.min(this_once), twice.min(this_twice));
+        let is_bounded = once <= steps_each * size as u64 + 500 && once >= size as u64 / 64;
+        if is_bounded && twice as f64 <= 2.3 * once as f64 + 500.0 {
+            println!("{name}: {once}, {twice}");
+            return None;
+        }
+    }
+    Some(format!("{name}: {once} steps for {size}, {twice} for twice as many"))
 }
 
 #[test]
