@@ -75,7 +75,7 @@ pub struct Bridges {
 
 impl Bridges {
     /// Begins nothing new, waits some seconds for what is under way, and has the server remember it: to be called
-    /// before the server stops. What is cut off all the same is done again after the next start.
+    /// before the server stops. A delivery that is cut off all the same is done again after the next start.
     pub fn stop(self) {
         self.all.iter().for_each(Running::stop);
         let until = Instant::now() + STOP_MAX + LATE_MAX;

@@ -1,7 +1,7 @@
 //! Where a bridge meets its server. Pure: `sessions` carries out what it decides.
 //!
 //! A bridge has two sessions. One reads, as far as there is credit; the other asks, so that no answer waits behind what there
-//! is no credit for. What is asked is asked in order, one thing at a time, until the server answers. A session that ends is
+//! is no credit for. Questions are asked in order, one at a time, until the server answers. A session that ends is
 //! opened again, and reading goes on from the stored positions; what comes twice by that is the bridge's to recognise, by
 //! its position.
 
@@ -20,10 +20,10 @@ use crate::positions::PositionStore;
 /// How long to wait before what should have worked is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
-/// What goes for one bridge.
+/// The settings of one bridge.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    /// What it reads.
+    /// The subscriptions of the bridge.
     pub topics: Vec<Selector>,
     pub positions: PositionStore,
     pub limits: Limits,
@@ -54,7 +54,7 @@ pub(crate) struct Outgoing {
     pub key: String,
 }
 
-/// What a bridge hears.
+/// An event for a bridge.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Heard {
     Publication {
@@ -81,7 +81,7 @@ pub(crate) enum Heard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionNumber(pub u64);
 
-/// What is to be done with sessions.
+/// An action on sessions.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Action {
     Open(SessionNumber),
@@ -118,7 +118,7 @@ pub(crate) struct Gate {
     is_shut: bool,
     /// Where reading went on, in topics of which nothing was told since.
     resumed: HashMap<TopicName, Position>,
-    /// What the reading session told, and what it may tell in all.
+    /// The totals that the reading session told, and may tell.
     told: Credit,
     granted: Credit,
     pending: (usize, usize),
@@ -175,7 +175,7 @@ impl Gate {
         self.steps.retain(|step| !matches!(step, Step::ReadPositions { .. }));
     }
 
-    /// What to do next with sessions.
+    /// The next action on sessions.
     pub(crate) fn poll_action(&mut self, now: Instant) -> Option<Action> {
         if self.pause_until.is_some_and(|until| until <= now) {
             self.pause_until = None;
@@ -186,7 +186,7 @@ impl Gate {
         self.actions.pop_front()
     }
 
-    /// What the bridge hears next.
+    /// The next event for the bridge.
     pub(crate) fn poll_heard(&mut self) -> Option<Heard> {
         self.heard.pop_front()
     }

@@ -31,7 +31,7 @@ impl PositionStore {
         self.names.iter().map(topic).collect()
     }
 
-    /// What such a value says.
+    /// The content of such a value.
     pub(crate) fn read(value: &[u8], limits: &Limits) -> Vec<(TopicName, Position)> {
         json::decode_positions(value, limits).unwrap_or_default().into_iter().collect()
     }

@@ -1,4 +1,4 @@
-//! What spreads pauses.
+//! Random numbers that spread pauses.
 
 /// Numbers that spread pauses: SplitMix64.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ pub(crate) type Hear = Arc<dyn Fn(SessionNumber, Told) + Send + Sync>;
 /// The sessions that are open: two at most.
 pub(crate) struct Sessions {
     pub port: Port,
-    /// What operators see.
+    /// The sessions as operators see them.
     pub name: String,
     pub principal: Arc<Principal>,
     pub hear: Hear,

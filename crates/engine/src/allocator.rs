@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 /// Bytes that all threads together have allocated and not freed, as far as they told.
 static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
 
-/// What a thread allocates or frees before it tells the others.
+/// The bytes that a thread allocates or frees before it tells the others.
 const UNTOLD_BYTES_MAX: isize = 16 << 10;
 
 thread_local! {
-    /// What this thread allocated less what it freed, since it told last. Needs no destructor and no set-up,
+    /// The bytes that this thread allocated less those that it freed, since it told last. Needs no destructor and no set-up,
     /// so that counting never allocates itself; of a thread that ends, at most this much is missed.
     static UNTOLD: Cell<isize> = const { Cell::new(0) };
 }

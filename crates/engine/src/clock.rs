@@ -51,7 +51,7 @@ struct SlowSince {
 }
 
 impl Wall {
-    /// What it shows when the system's clock shows `system_ms`.
+    /// The clock's time when the system's clock shows `system_ms`.
     fn read(&self, elapsed: Duration, system_ms: u64) -> u64 {
         // The common case writes nothing, so that shards do not contend.
         let latest = self.latest_ms.load(Ordering::Relaxed);
@@ -96,7 +96,7 @@ mod tests {
     /// How often the clock is read.
     const STEP_MS: u64 = HOUR_MS * 3 / 20;
 
-    /// What a clock shows step by step, from its start on, if the system's is set by so much then.
+    /// The times of a clock, step by step from its start on, if the system's clock is set by so much then.
     fn shown(set_by_ms: i64, count: u64) -> Vec<u64> {
         let (wall, start) = (Wall::default(), 100 * HOUR_MS);
         assert_eq!(wall.read(Duration::ZERO, start), start);

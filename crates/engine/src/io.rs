@@ -1,4 +1,4 @@
-//! What a shard needs of the outside, and nothing more: the simulator implements it as well.
+//! The outside world as a shard needs it: the simulator implements it as well.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -25,14 +25,14 @@ pub enum IoEvent {
     Readable {
         /// Where.
         socket: Socket,
-        /// What waits is the last there is: nothing more will be said, so receive until `Ended` or `Closed`.
+        /// The last bytes wait: nothing more will be said, so receive until `Ended` or `Closed`.
         ends: bool,
     },
     /// There may be room to send again. Said once per change.
     Writable(Socket),
 }
 
-/// What `receive` found.
+/// The result of `receive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Received {
@@ -46,7 +46,7 @@ pub enum Received {
     Closed,
 }
 
-/// What `send` managed.
+/// The result of `send`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a socket may take less than it is given"]
 pub enum Sent {
@@ -57,7 +57,7 @@ pub enum Sent {
     Closed,
 }
 
-/// What an [`Io`] counted since it was made.
+/// The counts of an [`Io`] since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounters {
     /// Connections accepted.
@@ -134,6 +134,6 @@ pub trait Io {
         None
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     fn counters(&self) -> IoCounters;
 }

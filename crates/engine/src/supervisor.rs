@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread::JoinHandle;
 
-/// What the end of a thread means for the process that it works for. A panic ends the process, of whichever kind.
+/// The meaning of a thread's end for its process. A panic ends the process, of whichever kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supervision {
     /// A stop of the server waits for its end.
@@ -27,7 +27,7 @@ pub enum Supervision {
 pub struct Death {
     /// The thread's name.
     pub thread: String,
-    /// What it said, and where, in one line.
+    /// The message and its place, in one line.
     pub why: String,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Death {
     }
 }
 
-/// What whoever waits is told.
+/// The news for the thread that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// A thread panicked.
@@ -48,7 +48,7 @@ pub enum Told {
     Stopping,
 }
 
-/// What a test has one thread do instead of its work.
+/// The fault that a test plants in one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It panics.
@@ -191,7 +191,7 @@ fn catch_reasons() {
     });
 }
 
-/// What a thread panicked with, and where, in one line.
+/// The message of a panic and its place, in one line.
 fn text_of(reason: &(dyn Any + Send)) -> String {
     let text = match (reason.downcast_ref::<&str>(), reason.downcast_ref::<String>()) {
         (Some(text), _) => text,

@@ -1,4 +1,4 @@
-//! What a shard's thread asks of the machine: a core if wished, a descriptor table of its own if wished.
+//! The requests of a shard's thread to the machine: a core if wished, a descriptor table of its own if wished.
 
 use std::io;
 

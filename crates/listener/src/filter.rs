@@ -15,7 +15,7 @@ use crate::tls::TlsSource;
 /// Whether headers of a peer are believed.
 pub type IsTrusted = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
-/// What the connections of one listener begin with.
+/// The openings of one listener's connections.
 #[derive(Clone, Default)]
 pub struct Listener {
     /// A PROXY header, which is believed of these peers; others are closed.
@@ -66,7 +66,7 @@ pub struct FilteredIo<I> {
     pub(crate) handshakes: Handshakes,
 }
 
-/// What was counted of handshakes.
+/// The counts of handshakes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Handshakes {
     /// Those that succeeded.
@@ -107,7 +107,7 @@ impl<I: Io> FilteredIo<I> {
         &mut self.io
     }
 
-    /// What was counted of handshakes.
+    /// The counts of handshakes.
     pub fn handshakes(&self) -> Handshakes {
         self.handshakes
     }
@@ -162,7 +162,7 @@ impl<I: Io> FilteredIo<I> {
         self.opening.push_back((until, socket, self.last_id));
     }
 
-    /// What a connection's handshake goes by.
+    /// The settings of a connection's handshake.
     pub(crate) fn tls_of(&self, socket: Socket) -> Option<&Arc<TlsSource>> {
         self.listeners.get(self.io.listener(socket))?.tls.as_ref()
     }

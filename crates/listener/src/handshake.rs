@@ -8,10 +8,10 @@ use crate::filter::FilteredIo;
 use crate::state::Stage;
 use crate::tls::Session;
 
-/// What a client may send until its handshake is over, at most: mostly its certificates.
+/// The bytes that a client may send until its handshake is over: mostly its certificates.
 const HANDSHAKE_BYTES_MAX: usize = 48 << 10;
 
-/// What a step of a handshake came to.
+/// The result of a step of a handshake.
 enum Step {
     /// There is more to receive, and may be more to do.
     More,
@@ -166,7 +166,7 @@ impl<I: Io> FilteredIo<I> {
     }
 }
 
-/// What to do about an error, where that is clear.
+/// The remedy for an error, where it is clear.
 fn cure_of(error: &Error) -> &'static str {
     match error {
         Error::InvalidMessage(_) => {

@@ -1,4 +1,4 @@
-//! What stands between sockets and shards: the headers of proxies, and TLS.
+//! The layer between sockets and shards: the headers of proxies, and TLS.
 //!
 //! [`FilteredIo`] is an [`engine::Io`] over another one. A shard does not know whether its bytes were encrypted on the
 //! way: it receives and sends what is inside. Connections of listeners without either cost a look into an empty table.

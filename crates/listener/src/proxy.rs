@@ -64,7 +64,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<Header>, &'static str> {
     Ok(Some(Header { client, len: FIXED + len }))
 }
 
-/// The source of the addresses of version 2. What is neither IPv4 nor IPv6 over a stream names nobody.
+/// The source of the addresses of version 2. A header for anything but IPv4 or IPv6 over a stream names nobody.
 fn client_of(family: u8, body: &[u8]) -> Result<Option<SocketAddr>, &'static str> {
     const SHORT: &str = "the PROXY header is too short for its addresses";
     let port = |at: usize| body.get(at..at + 2).map(|it| u16::from_be_bytes([it[0], it[1]]));

@@ -6,10 +6,10 @@ use crate::filter::FilteredIo;
 use crate::state::{Stage, State};
 use crate::tls::RECORD_BYTES_MAX;
 
-/// What a record is at most on the wire.
+/// The most bytes of a record on the wire.
 const WIRE_BYTES_MAX: usize = RECORD_BYTES_MAX + 2_048;
 
-/// What is received of one connection before others have their turn, also if nothing is inside.
+/// The bytes that are received from one connection before others have their turn, also if nothing is inside.
 const RECEIVES_IN_A_ROW: usize = 8;
 
 impl<I: Io> FilteredIo<I> {

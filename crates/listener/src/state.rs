@@ -1,4 +1,4 @@
-//! What is remembered of one connection of a listener that expects more than plain bytes.
+//! The state of one connection of a listener that expects more than plain bytes.
 
 use std::net::SocketAddr;
 
@@ -12,13 +12,13 @@ pub(crate) struct State {
     pub stage: Stage,
     /// The client that a proxy named.
     pub client: Option<SocketAddr>,
-    /// What is inside, and was received before the shard could take it.
+    /// Decrypted bytes that the shard could not take yet.
     pub early: Vec<u8>,
-    /// What was received and is no whole header or record yet.
+    /// Received bytes that do not make a whole header or record yet.
     pub incoming: Vec<u8>,
     /// It came with the header of a proxy, and nobody looked at it.
     pub is_incoming_new: bool,
-    /// What the socket holds ends: no further event will tell.
+    /// The socket holds the last bytes: no further event will tell.
     pub ends: bool,
     /// Its handshake goes on in a later turn.
     pub is_put_off: bool,

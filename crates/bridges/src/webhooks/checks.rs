@@ -59,7 +59,7 @@ pub(crate) fn failed(asked: Option<Duration>) -> Outcome {
     Outcome::Failed { status: Some(500), error: "500".into(), asked }
 }
 
-/// What a random history does next.
+/// The next step of a random history.
 enum Step {
     Publish(usize),
     Repeat(usize),
@@ -74,7 +74,7 @@ enum Step {
 }
 
 impl Step {
-    /// What three bytes stand for.
+    /// The step that three bytes stand for.
     fn of([kind, which, much]: [u8; 3]) -> Self {
         let of_topic = usize::from(which) % NAMES.len();
         match kind % 21 {

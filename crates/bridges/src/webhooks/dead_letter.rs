@@ -14,7 +14,7 @@ pub(crate) struct Failures {
     /// When the first and the last of them failed, in milliseconds since 1970.
     pub first_ms: u64,
     pub last_ms: u64,
-    /// What the endpoint answered last, if it did.
+    /// The last answer of the endpoint, if there was one.
     pub status: Option<u16>,
     pub error: String,
 }
@@ -56,7 +56,7 @@ pub(crate) enum With {
 }
 
 impl DeadLetter {
-    /// What it is about.
+    /// The publication that it is about.
     pub(crate) fn topic(&self) -> &TopicName {
         match self {
             Self::Undelivered(delivery, _) => &delivery.topic,

@@ -1,7 +1,7 @@
-//! What of each topic is to be delivered, tried again, recorded or acknowledged next. Pure.
+//! The next step for each topic: deliver, try again, record or acknowledge. Pure.
 //!
-//! A topic is delivered one publication after another; topics side by side. What becomes of its oldest says what
-//! the topic is at:
+//! A topic is delivered one publication after another; topics side by side. The outcome of its oldest
+//! publication determines the state of the topic:
 //!
 //! ```text
 //! Idle ─► Ready ─► Attempted ─┬─ delivered ─────────────────────────► the next, or Idle
@@ -26,7 +26,7 @@ use super::delivery::Delivery;
 use super::endpoint::Endpoint;
 use super::schedule::Schedule;
 
-/// What goes for one webhook.
+/// The settings of one webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     /// The topic of its own dead letters.
@@ -45,13 +45,13 @@ pub(crate) struct Rules {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Page {
     pub topic: TopicName,
-    /// What it comes after: nothing between what was asked for and this is kept any more.
+    /// The sequence before the page: nothing between the place that was asked for and this is kept any more.
     pub after: Position,
     pub publications: Vec<Delivery>,
     pub read_ms: u64,
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
     Delivered,
@@ -74,7 +74,7 @@ pub(crate) struct Heard {
     pub random: f64,
 }
 
-/// What the operator should hear of.
+/// An event for the operator.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum News {
     Failing {
@@ -86,7 +86,7 @@ pub(crate) enum News {
     Dead(DeadLetter),
 }
 
-/// What was counted so far.
+/// The counts so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub delivered: u64,
@@ -126,7 +126,7 @@ impl Entry {
     }
 }
 
-/// What a topic is at, and the oldest of it that is not settled.
+/// The place of a topic, and its oldest publication that is not settled.
 #[derive(Debug, Default)]
 enum Stage {
     #[default]
@@ -157,7 +157,7 @@ struct TopicQueue {
     /// The newest that was read: what comes again is known by it.
     read: Option<Position>,
     stage: Stage,
-    /// What comes after that, oldest first.
+    /// The publications after that, oldest first.
     waiting: VecDeque<Entry>,
     /// Publications follow that were read and not held: they come after this position, the newest of what was held.
     more_after: Option<Position>,
@@ -398,8 +398,8 @@ impl Deliveries {
         };
     }
 
-    /// Forgets the topics that have been idle for longest while there are too many. What the server does not remember
-    /// of them yet stays.
+    /// Forgets the topics that have been idle for longest while there are too many. A topic stays
+    /// as long as the server does not remember its place.
     fn forget_idle(&mut self) {
         let topics_max = self.rules.topics_max.max(1);
         while (self.queues.len() > topics_max || self.idle.len() > 2 * topics_max)
@@ -607,7 +607,7 @@ fn is_dead_letters(topic: &TopicName) -> bool {
     topic.as_str().starts_with(DEAD_LETTERS)
 }
 
-/// What begins the topics of all dead letters.
+/// The first level of the topics of all dead letters.
 const DEAD_LETTERS: &str = "webhooks/";
 
 impl Rules {

@@ -1,4 +1,4 @@
-//! What is posted: one publication as the body of a request, and its id.
+//! A delivery: one publication as the body of a request, and its id.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -18,7 +18,7 @@ use crate::gate::{self, Gate, Outgoing, Request, SessionNumber};
 use crate::random::Random;
 use crate::sessions::Sessions;
 
-/// What the driver hears.
+/// An event for the driver.
 #[derive(Debug)]
 pub(crate) enum Input {
     Told(SessionNumber, Told),
@@ -290,7 +290,7 @@ fn missed_of(gap: Gap) -> Missed {
     Missed { topic, position, from, reason, read_ms: unix_ms() }
 }
 
-/// What a topic's history has after `after`. If that was refused it has nothing, as far as one can tell.
+/// The part of a topic's history after `after`. If that was refused it has nothing, as far as one can tell.
 fn page_of(topic: TopicName, after: Position, page: Result<HistoryPage, Refusal>) -> Page {
     let read_ms = unix_ms();
     let Ok(HistoryPage { position, after, publications }) = page else {

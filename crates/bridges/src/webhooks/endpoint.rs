@@ -18,7 +18,7 @@ const ATTEMPTS_TOLD: u32 = 3;
 /// The longest pause between attempts to find out.
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// What is known of an endpoint since it last took something.
+/// The state of an endpoint since it last took something.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoint {
     /// Topics that failed; no more than are needed.

@@ -59,7 +59,7 @@ impl Running {
     }
 }
 
-/// Who a webhook is: it reads what it posts, and publishes its dead letters.
+/// The principal of a webhook, which reads the topics that it posts and publishes its dead letters.
 fn principal(it: &WebhookConfig, limits: &Limits) -> Principal {
     let own = Selector::parse(&format!("$subscribers/{OWNER}/+"), limits);
     Principal {

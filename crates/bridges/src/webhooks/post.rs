@@ -15,7 +15,7 @@ use super::delivery::Delivery;
 use super::schedule::retry_after;
 use super::signature::signatures;
 
-/// Bytes of an answer's body that are read, so that the connection can be used again. What they say is ignored.
+/// Bytes of an answer's body that are read, so that the connection can be used again. The content is ignored.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// How long a connection may idle.
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ pub(crate) struct Poster {
 }
 
 impl Poster {
-    /// What posts as `config` says.
+    /// A client that posts as `config` says.
     ///
     /// # Errors
     /// Its `ca_file` cannot be read, or has no certificate.
@@ -92,7 +92,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
     if found.is_empty() { Err("it has no certificate in PEM".into()) } else { Ok(found) }
 }
 
-/// What an answer means. Standard Webhooks, "Delivery success and failure".
+/// The meaning of an answer. Standard Webhooks, "Delivery success and failure".
 fn outcome_of<B>(response: &Response<B>) -> Outcome {
     let status = response.status();
     if status.is_success() {

@@ -1,4 +1,4 @@
-//! What proves to an endpoint that a request is ours. Standard Webhooks, "Signature scheme".
+//! The signature that proves to an endpoint that a request is ours. Standard Webhooks, "Signature scheme".
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

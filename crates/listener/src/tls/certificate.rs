@@ -1,4 +1,4 @@
-//! What is read of certificates: until when they go, and whose they are.
+//! The parts of certificates that are read: their last day and their names.
 
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
@@ -15,7 +15,7 @@ pub(super) struct Told {
     pub ends: i64,
 }
 
-/// What a certificate of ours tells.
+/// The content of a certificate of ours.
 pub(super) fn told(certificate: &CertificateDer<'_>) -> Option<Told> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;
     let hosts = parsed.valid_dns_names().map(str::to_lowercase).collect();

@@ -23,7 +23,7 @@ pub(crate) struct Session {
 
 type Traffic<'a> = WriteTraffic<'a, ServerConnectionData>;
 
-/// What came of received bytes.
+/// The result of received bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
     /// Bytes that are done with, from the front.
@@ -95,7 +95,7 @@ impl Session {
     }
 
     /// Puts what a peer is told of its fault behind `out`. Only what is there already is asked for: rustls would go on with
-    /// what it cannot read. What the peer said after its fault is passed, for rustls may stand in the middle of it.
+    /// what it cannot read. Bytes after the peer's fault are passed, for rustls may stand in the middle of it.
     fn say_alert(&mut self, rest: &mut [u8], out: &mut Vec<u8>) {
         while self.connection.wants_write()
             && let Ok(ConnectionState::EncodeTlsData(data)) =

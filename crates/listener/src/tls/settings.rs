@@ -15,7 +15,7 @@ use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use super::certificate::told;
 use super::resolver::ByName;
 
-/// What a listener's TLS is made of.
+/// The parts of a listener's TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Chains of certificates and their keys, in PEM; the first is for clients that ask for no name.
@@ -56,7 +56,7 @@ pub enum Versions {
     Newest,
 }
 
-/// What handshakes of a listener go by now. Connections that are open keep what theirs went by.
+/// The settings of a listener's handshakes now. Open connections keep their own.
 #[derive(Debug)]
 pub struct TlsSource {
     files: TlsFiles,
