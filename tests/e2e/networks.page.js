@@ -16,24 +16,6 @@ function note(told) {
   heardAt = now;
 }
 
-// A client that comes back without saying where it was: the check has to see that.
-if (forgets) {
-  const forget = (text) => {
-    const commands = [JSON.parse(text)].flat().map((each) => {
-      if (each.type !== "subscribe" || !each.positions) return each;
-      const { positions, ...others } = each;
-      return { ...others, from: "now" };
-    });
-    return commands.length === 1 ? JSON.stringify(commands[0]) : JSON.stringify(commands);
-  };
-  const { send } = WebSocket.prototype;
-  WebSocket.prototype.send = function (text) {
-    send.call(this, forget(text));
-  };
-  const ask = globalThis.fetch;
-  globalThis.fetch = (address, init) => ask(address, init?.body ? { ...init, body: forget(init.body) } : init);
-}
-
 async function readWithClient() {
   const { Client } = await import("/tidegate.js");
   const client = new Client(url, options);
@@ -41,9 +23,19 @@ async function readWithClient() {
   client.on("state", ({ state, error }) => reader.states.push(error ? `${state}: ${error.message}` : state));
   client.on("error", (error) => reader.errors.push(String(error)));
   Object.defineProperty(reader, "transport", { get: () => client.transport });
-  const subscription = client.subscribe(selector, { from: "all" });
-  for (const name of ["snapshot", "update", "gap"]) subscription.on(name, note);
-  subscription.on("resumed", () => (reader.resumedCount += 1));
+  const read = (from) => {
+    const subscription = client.subscribe(selector, { from });
+    for (const name of ["snapshot", "update", "gap"]) subscription.on(name, note);
+    subscription.on("resumed", () => (reader.resumedCount += 1));
+    return subscription;
+  };
+  let subscription = read("all");
+  // An application that comes back without saying where it was: the check has to see that.
+  if (forgets) client.on("state", ({ state }) => {
+    if (state !== "waiting") return;
+    subscription.unsubscribe();
+    subscription = read("now");
+  });
 }
 
 function readWithEventSource() {
