@@ -28,7 +28,7 @@ export type {
   PublishOptions,
   TokenProvider,
 } from "./options.js";
-export type { Conflation, From, GapReason, PayloadKind, Position, Positions, Since } from "./protocol.js";
+export type { Conflation, From, GapReason, Headers, HeaderValue, PayloadKind, Position, Positions, Since } from "./protocol.js";
 export type { Stream, StreamOptions } from "./stream.js";
 export type { Lag, Subscription, SubscriptionEvents } from "./subscription.js";
 export type { ReadOptions, SubscriptionState } from "./subscriptions.js";
